@@ -1,0 +1,202 @@
+"""Every error Kolk raises, as one small tree.
+
+    KolkError
+    ├── InvalidInput            the caller must change something; retrying is useless
+    │   ├── InvalidSchema         a type, column, key or option of a table does not make sense
+    │   ├── InvalidName           a table, column or partition name breaks the naming rule
+    │   ├── InvalidRows           rows do not fit the table: type, null, length, unknown column
+    │   ├── TooLarge              a row, key or batch is over its limit
+    │   ├── InvalidStatement      DDL text that cannot be read
+    │   ├── InvalidArgument       any other argument of a call
+    │   └── DeletesDisabled       the table refuses deletes
+    ├── NotFound
+    │   ├── TableNotFound
+    │   └── OffsetOutOfRange      the log no longer (or not yet) has this position
+    ├── AlreadyExists
+    │   └── TableExists
+    ├── Unavailable             nothing is wrong with the request; the state of the world is
+    │   ├── FolderInUse           another process has the data folder open
+    │   ├── DiskFull              nothing was applied; free some space and retry
+    │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
+    │   ├── Closed                the database, scan or changelog is closed
+    │   └── UsedAfterFork         a forked child used its parent's database
+    ├── PartialPut              some buckets of a put are durable, others failed
+    ├── StaleTag                a retried put is too old to be told from a new one
+    ├── MetaConflict            a catalog record was changed by somebody else meanwhile
+    └── Corrupted               bytes on disk are not what was written
+        └── UnknownFormat         the folder was written by a newer Kolk
+
+Each class carries a stable ``code`` (it will cross the wire) and ``retriable``: whether the same call,
+made again, can succeed without anyone changing it. A message says what happened and what to do next. This
+module decides nothing and imports nothing, so that every layer may raise from it.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class KolkError(Exception):
+    """The root. Catch it to catch everything that Kolk raises on purpose."""
+
+    code: ClassVar[int] = 1
+    retriable: bool = False
+
+
+class InvalidInput(KolkError, ValueError):
+    """The request itself is wrong. Nothing was applied."""
+
+    code = 10
+
+
+class InvalidSchema(InvalidInput):
+    """A schema or a table option does not make sense."""
+
+    code = 11
+
+
+class InvalidName(InvalidInput):
+    """A name breaks the naming rule."""
+
+    code = 12
+
+
+class InvalidRows(InvalidInput):
+    """The rows do not fit the table."""
+
+    code = 13
+
+
+class TooLarge(InvalidInput):
+    """A row, key or batch is over its limit. Send less at once."""
+
+    code = 14
+
+
+class InvalidStatement(InvalidInput):
+    """A DDL statement cannot be read."""
+
+    code = 15
+
+
+class InvalidArgument(InvalidInput):
+    """An argument of a call is wrong."""
+
+    code = 16
+
+
+class DeletesDisabled(InvalidInput):
+    """The table's ``table.delete.behavior`` is ``disable``."""
+
+    code = 17
+
+
+class NotFound(KolkError, LookupError):
+    """What was named does not exist."""
+
+    code = 20
+
+
+class TableNotFound(NotFound):
+    """There is no such table."""
+
+    code = 21
+
+
+class OffsetOutOfRange(NotFound):
+    """The log does not hold this offset: it was trimmed, or never written."""
+
+    code = 22
+
+
+class AlreadyExists(KolkError):
+    """What was to be created exists."""
+
+    code = 30
+
+
+class TableExists(AlreadyExists):
+    """There is a table of this name."""
+
+    code = 31
+
+
+class Unavailable(KolkError):
+    """The request is fine, but it cannot be served now."""
+
+    code = 40
+
+
+class FolderInUse(Unavailable):
+    """Another process has the data folder open."""
+
+    code, retriable = 41, True
+
+
+class DiskFull(Unavailable):
+    """The disk is full. Nothing was applied; free some space and retry."""
+
+    code, retriable = 42, True
+
+
+class Stopped(Unavailable):
+    """A bucket met a disk failure and stopped, so that it cannot lie. Reopen the database to recover it."""
+
+    code = 43
+
+
+class Closed(Unavailable):
+    """The object was closed."""
+
+    code = 44
+
+
+class UsedAfterFork(Unavailable):
+    """A forked child used the database of its parent. Call ``kolk.connect`` in the child."""
+
+    code = 45
+
+
+class PartialPut(KolkError):
+    """A put over several buckets failed part way; retry it with ``tag=error.tag`` to complete it.
+
+    ``acknowledged`` maps the buckets that are durable to their end offsets, ``failed`` the others to their
+    errors. The retry writes nothing twice. It is worth making when every failure is retriable.
+    """
+
+    code = 50
+
+    def __init__(self, acknowledged: Mapping[str, int], failed: Mapping[str, KolkError], tag: object) -> None:
+        first = next(iter(failed.values()))
+        super().__init__(
+            f"{len(acknowledged)} of {len(acknowledged) + len(failed)} buckets are durable, the others failed"
+            f" ({first}); to complete the put, call it again with the same data and tag=error.tag"
+        )
+        self.acknowledged = dict(acknowledged)
+        self.failed = dict(failed)
+        self.tag = tag
+        self.retriable = all(error.retriable for error in failed.values())
+
+
+class StaleTag(KolkError):
+    """A retried put is older than the writes the bucket remembers of its writer, so nobody can tell any
+    more whether it was applied. Read the rows back before writing them again."""
+
+    code = 51
+
+
+class MetaConflict(KolkError):
+    """A catalog record is no longer what it was when it was read. Read it again and retry."""
+
+    code, retriable = 52, True
+
+
+class Corrupted(KolkError):
+    """Bytes on disk are not what was written. Nothing was skipped or repaired by guessing."""
+
+    code = 60
+
+
+class UnknownFormat(Corrupted):
+    """The folder was written by a newer version of Kolk. Upgrade Kolk, or open another folder."""
+
+    code = 61

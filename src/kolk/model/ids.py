@@ -1,0 +1,83 @@
+"""Identities: of tables and buckets, and of writes.
+
+A *write tag* stands in every log frame and says who wrote it; it is how a retry is told from a new write, and
+later how a transaction or an owner finds its frames again. One frame has one tag. The tags of transactions
+and owners are part of the format from the first day, so that they will need no new one.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NewType
+
+TableId = NewType("TableId", int)
+
+NO_PARTITION = 0
+"""The partition id of a table that is not partitioned."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BucketId:
+    """One bucket. The order is the order in which locks are taken."""
+
+    table: TableId
+    partition: int
+    bucket: int
+
+    @property
+    def name(self) -> str:
+        """The public name: the key of every offsets mapping."""
+        return str(self.bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTag:
+    """A plain put: the writer's random 128-bit id and its own count of puts."""
+
+    writer: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionTag:
+    """One bucket's share of a commit; ``part`` counts its frames."""
+
+    csn: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTag:
+    """A put under a column lock."""
+
+    owner: int
+    fence: int
+    ticket: int
+    epoch: int
+    seq: int
+    sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UndoTag:
+    """A correction that takes an owner's uncommitted changes back; ``done`` ends it in this bucket."""
+
+    owner: int
+    fence: int
+    done: bool
+
+
+class SystemWork(IntEnum):
+    """Why the store itself wrote a frame. Persisted: never renumber."""
+
+    TRUNCATE = 0
+    TTL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTag:
+    """A frame that no client asked for row by row."""
+
+    work: SystemWork
+
+
+WriteTag = PlainTag | TransactionTag | OwnerTag | UndoTag | SystemTag

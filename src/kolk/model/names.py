@@ -1,0 +1,45 @@
+"""Names that people give, and the one rule they obey.
+
+Names come from outside, so they are checked once, here, and never become part of a path: on disk everything
+has a number.
+"""
+
+import re
+from dataclasses import dataclass
+
+from kolk.errors import InvalidName
+
+NAME_LENGTH_MAX = 200
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{NAME_LENGTH_MAX - 1}}}")
+_DEFAULT_DATABASE = "default"
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` if it obeys the rule, else raise an error that tells the rule."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("__"):
+        shown = repr(name) if len(str(name)) <= 60 else repr(str(name)[:57]) + "..."
+        raise InvalidName(
+            f"{shown} is not a {what} name: use 1 to {NAME_LENGTH_MAX} of A-Z a-z 0-9 _ -,"
+            " not starting with - or with two underscores"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """``database.table``; a table named without a database lives in ``default``."""
+
+    database: str
+    table: str
+
+    @staticmethod
+    def parse(text: str) -> "TableName":
+        """Read ``table`` or ``database.table``."""
+        parts = text.split(".") if isinstance(text, str) else []
+        if len(parts) not in (1, 2):
+            raise InvalidName(f"{str(text)[:60]!r} is not a table name: write table or database.table")
+        database = parts[0] if len(parts) == 2 else _DEFAULT_DATABASE
+        return TableName(check_name(database, "database"), check_name(parts[-1], "table"))
+
+    def __str__(self) -> str:
+        return self.table if self.database == _DEFAULT_DATABASE else f"{self.database}.{self.table}"

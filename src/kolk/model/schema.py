@@ -1,0 +1,146 @@
+"""A table's schema: columns with stable ids, and the primary key.
+
+Columns are matched by id, never by position, in everything that is stored; the ids never change and are
+never reused. A ``Schema`` is frozen and checked when made, so whoever holds one may trust it. This module
+does not know tables, options or bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from kolk.errors import InvalidRows, InvalidSchema
+from kolk.model.names import check_name
+from kolk.model.types import DataType
+
+COLUMNS_MAX = 1_600
+PRIMARY_KEY_COLUMNS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: ``Column("pv", "bigint")``. The schema gives the id."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    id: int = -1
+
+    def __init__(self, name: str, type: DataType | str, nullable: bool = True, *, id: int = -1) -> None:
+        check_name(name, "column")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "type", DataType.parse(type) if isinstance(type, str) else type)
+        object.__setattr__(self, "nullable", nullable)
+        object.__setattr__(self, "id", id)
+
+    @property
+    def arrow(self) -> pa.Field:
+        """The column as an Arrow field."""
+        return pa.field(self.name, self.type.arrow, nullable=self.nullable)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}{'' if self.nullable else ' NOT NULL'}"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns in order, and the names of the primary key (empty for a log table).
+
+    ``id`` numbers the versions of one table's schema; a new table's schema is version 1.
+    """
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    id: int = 1
+
+    def __init__(self, columns: Iterable[Column], primary_key: Sequence[str] | str = (), *, id: int = 1) -> None:
+        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+        object.__setattr__(self, "columns", _numbered(tuple(columns), key))
+        object.__setattr__(self, "primary_key", key)
+        object.__setattr__(self, "id", id)
+        _check(self)
+
+    @staticmethod
+    def from_arrow(arrow: pa.Schema, primary_key: Sequence[str] | str = ()) -> "Schema":
+        """A schema with the columns of an Arrow schema."""
+        columns = (Column(field.name, DataType.from_arrow(field.type), field.nullable) for field in arrow)
+        return Schema(columns, primary_key)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The whole row as an Arrow schema."""
+        return pa.schema([column.arrow for column in self.columns])
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The primary key's columns, in key order."""
+        return tuple(self.column(name) for name in self.primary_key)
+
+    @cached_property
+    def value_columns(self) -> tuple[Column, ...]:
+        """The columns outside the primary key, in schema order."""
+        return tuple(column for column in self.columns if column.name not in self.primary_key)
+
+    def column(self, name: str) -> Column:
+        """The column of this name; an error that lists the names if there is none."""
+        try:
+            return self.columns[self._positions[name]]
+        except KeyError:
+            raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(self.names)}") from None
+
+    def position(self, name: str) -> int:
+        """Where the column of this name stands."""
+        self.column(name)
+        return self._positions[name]
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {column.name: position for position, column in enumerate(self.columns)}
+
+    def __str__(self) -> str:
+        key = f", PRIMARY KEY ({', '.join(self.primary_key)})" if self.primary_key else ""
+        return f"({', '.join(map(str, self.columns))}{key})"
+
+
+def _numbered(columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[Column, ...]:
+    """Give fresh ids where there are none; key columns are never null."""
+    keys = frozenset(key)
+    next_id = max((column.id for column in columns), default=-1) + 1
+    numbered: list[Column] = []
+    for column in columns:
+        if column.id < 0:
+            column, next_id = replace(column, id=next_id), next_id + 1
+        numbered.append(replace(column, nullable=False) if column.name in keys else column)
+    return tuple(numbered)
+
+
+def _check(schema: Schema) -> None:
+    names = schema.names
+    if not 1 <= len(names) <= COLUMNS_MAX:
+        raise InvalidSchema(f"a table has 1 to {COLUMNS_MAX} columns, this one has {len(names)}")
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidSchema(f"column names must differ; given twice: {', '.join(twice)}")
+    if len({name.lower() for name in names}) < len(names):
+        raise InvalidSchema("column names must differ in more than case: Spark does not tell them apart")
+    if len({column.id for column in schema.columns}) < len(names):
+        raise InvalidSchema("column ids must differ")
+    if len(schema.primary_key) > PRIMARY_KEY_COLUMNS_MAX:
+        raise InvalidSchema(f"a primary key has at most {PRIMARY_KEY_COLUMNS_MAX} columns")
+    if len(set(schema.primary_key)) < len(schema.primary_key):
+        raise InvalidSchema("the primary key names a column twice")
+    for name in schema.primary_key:
+        if name not in names:
+            raise InvalidSchema(f"the primary key column {name!r} is not a column; they are {', '.join(names)}")
+        if schema.column(name).type.is_floating:
+            raise InvalidSchema(
+                f"{name!r} is a {schema.column(name).type} and cannot be a primary key: NaN and -0.0 have no"
+                " one identity; use a decimal or a bigint"
+            )

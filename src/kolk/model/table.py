@@ -1,0 +1,131 @@
+"""A table as everyone sees it: its identity, schema, buckets and options, frozen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kolk.errors import InvalidSchema
+from kolk.model.ids import NO_PARTITION, BucketId, TableId
+from kolk.model.names import TableName
+from kolk.model.options import BUCKET_COUNT, BUCKET_KEY, MERGE_ENGINE, TableOptions
+from kolk.model.schema import Schema
+
+BUCKETS_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """What a table is to be, checked: everything but the id that the catalog will give it."""
+
+    name: TableName
+    schema: Schema
+    buckets: int
+    bucket_key: tuple[str, ...]
+    options: TableOptions
+
+    @staticmethod
+    def make(
+        name: str,
+        schema: Schema,
+        *,
+        buckets: int | None = None,
+        bucket_key: Sequence[str] | None = None,
+        merge_engine: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> "TableSpec":
+        """Check arguments and options together; a thing said twice must be said alike."""
+        text = {str(key): str(value) for key, value in (options or {}).items()}
+        if merge_engine is not None:
+            _say(text, MERGE_ENGINE, merge_engine)
+        if buckets is not None:
+            _say(text, BUCKET_COUNT, str(buckets))
+        if bucket_key is not None:
+            _say(text, BUCKET_KEY, ",".join([bucket_key] if isinstance(bucket_key, str) else bucket_key))
+        count, key = _bucket_count(text.get(BUCKET_COUNT, "1")), _bucket_key(text.get(BUCKET_KEY), schema)
+        if count > 1:
+            _check_hashable(key, schema)
+        return TableSpec(
+            name=TableName.parse(name),
+            schema=schema,
+            buckets=count,
+            bucket_key=key,
+            options=TableOptions.parse(text, schema),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableInfo:
+    """A table that exists."""
+
+    id: TableId
+    spec: TableSpec
+    created_ms: int
+
+    @property
+    def name(self) -> TableName:
+        """The table's name."""
+        return self.spec.name
+
+    @property
+    def schema(self) -> Schema:
+        """The table's current schema."""
+        return self.spec.schema
+
+    @property
+    def is_log(self) -> bool:
+        """Whether this is a log table: append only, without a primary key."""
+        return not self.schema.primary_key
+
+    @property
+    def bucket_ids(self) -> tuple[BucketId, ...]:
+        """Every bucket, in lock order."""
+        return tuple(self.bucket_id(bucket) for bucket in range(self.spec.buckets))
+
+    def bucket_id(self, bucket: int) -> BucketId:
+        """The bucket of this number."""
+        return BucketId(self.id, NO_PARTITION, bucket)
+
+
+def _say(text: dict[str, str], key: str, value: str) -> None:
+    # Engines are read in any case and key columns with any spacing, but column names differ by case.
+    fold = str.lower if key == MERGE_ENGINE else _without_spaces
+    if fold(text.setdefault(key, value)) != fold(value):
+        raise InvalidSchema(f"{key} is given twice and differently: {text[key]!r} and {value!r}")
+
+
+def _without_spaces(text: str) -> str:
+    return ",".join(name.strip() for name in text.split(","))
+
+
+def _bucket_count(text: str) -> int:
+    # The length comes first: int itself raises on thousands of digits.
+    if len(text) > 9 or not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BUCKETS_MAX:
+        raise InvalidSchema(f"{BUCKET_COUNT} is a number from 1 to {BUCKETS_MAX}, not {text[:40]!r}")
+    return int(text)
+
+
+def _bucket_key(text: str | None, schema: Schema) -> tuple[str, ...]:
+    """The bucket key: by default the primary key; a log table without one spreads puts evenly."""
+    if text is None:
+        return schema.primary_key
+    names = tuple(name.strip() for name in text.split(","))
+    allowed = schema.primary_key or schema.names
+    for name in names:
+        if name not in allowed:
+            what = "primary key column" if schema.primary_key else "column"
+            raise InvalidSchema(f"{BUCKET_KEY}: {name!r} is not a {what}; choose among {', '.join(allowed)}")
+        if schema.column(name).type.is_floating:
+            raise InvalidSchema(
+                f"{BUCKET_KEY}: {name!r} is a {schema.column(name).type}; use a type with exact equality"
+            )
+    if len(set(names)) < len(names):
+        raise InvalidSchema(f"{BUCKET_KEY} names a column twice: {text!r}")
+    return names
+
+
+def _check_hashable(key: Sequence[str], schema: Schema) -> None:
+    for name in key:
+        if not schema.column(name).type.is_hashable:
+            raise InvalidSchema(
+                f"{BUCKET_KEY}: {name!r} is a {schema.column(name).type}, which Spark hashes otherwise, so it cannot"
+                " choose among several buckets; use microseconds (6 digits), or another bucket key, or one bucket"
+            )
