@@ -1,0 +1,120 @@
+"""A table as a dict: the slow, obvious twin that says what Kolk should answer.
+
+One row at a time, in plain Python, with no thought for speed. Tests drive a table and its model side by side and
+compare rows and changelog; so may users who test their own pipelines.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from kolk.model.options import ChangelogImage, DeleteBehavior, MergeEngine, TableOptions
+from kolk.model.schema import Schema
+
+Row = dict[str, Any]
+Change = tuple[str, Row]
+
+
+def plain_rows(batch: pa.RecordBatch | pa.Table) -> list[Row]:
+    """The rows as dicts of values that compare exactly: times as numbers, floats as their bits."""
+    columns = {name: _plain(batch.column(name)) for name in batch.schema.names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    if pt.is_floating(array.type):
+        return [None if value is None else struct.pack("<d", value) for value in array.to_pylist()]
+    if pt.is_temporal(array.type):
+        wide = array.type.bit_width == 64
+        return array.cast(pa.int64() if wide else pa.int32()).to_pylist()
+    return array.to_pylist()
+
+
+class TableModel:
+    """What a primary-key table holds. Each call answers the net changes, by key, that the changelog should show."""
+
+    def __init__(self, schema: Schema, options: TableOptions) -> None:
+        self.rows: dict[tuple[Any, ...], Row] = {}
+        self._schema = schema
+        self._options = options
+
+    def upsert(
+        self, rows: Iterable[Row], targets: Sequence[str] | None = None, *, overwrite: bool = False
+    ) -> list[Change]:
+        """Put rows, one after the other."""
+        before = dict(self.rows)
+        touched: set[tuple[Any, ...]] = set()
+        for row in rows:
+            key = self._key(row)
+            touched.add(key)
+            new = self._merged(self.rows.get(key), row, targets, overwrite)
+            if new is not None:
+                self.rows[key] = new
+        plain = self._options.merge_engine is MergeEngine.DEFAULT or overwrite
+        if self._options.changelog_image is ChangelogImage.WAL and targets is None and plain:
+            return [("+U", self.rows[key]) for key in sorted(touched)]
+        return self._changes(before)
+
+    def delete(
+        self, keys: Iterable[Row], targets: Sequence[str] | None = None, *, overwrite: bool = False
+    ) -> list[Change]:
+        """Delete rows, or null their target columns."""
+        before = dict(self.rows)
+        if self._options.delete_behavior is DeleteBehavior.IGNORE and not overwrite:
+            return []
+        for row in keys:
+            key = self._key(row)
+            old = self.rows.get(key)
+            if old is None:
+                continue
+            nulled = {**old, **dict.fromkeys(targets or ())}
+            left = [name for name in nulled if name not in self._schema.primary_key and nulled[name] is not None]
+            if targets is None or not left:
+                del self.rows[key]
+            else:
+                self.rows[key] = nulled
+        return self._changes(before)
+
+    def clear(self) -> list[Change]:
+        """Remove everything."""
+        before = dict(self.rows)
+        self.rows.clear()
+        return self._changes(before)
+
+    def _merged(self, old: Row | None, row: Row, targets: Sequence[str] | None, overwrite: bool) -> Row | None:
+        engine = MergeEngine.DEFAULT if overwrite else self._options.merge_engine
+        if engine is MergeEngine.FIRST_ROW and old is not None:
+            return None
+        if engine is MergeEngine.VERSIONED and old is not None:
+            column = self._options.version_column or ""
+            if _version(row[column]) < _version(old[column]):
+                return None
+        if targets is None:
+            return dict(row)
+        kept = old or dict.fromkeys(self._schema.names)
+        given = {*self._schema.primary_key, *targets}
+        return {name: row[name] if name in given else kept[name] for name in self._schema.names}
+
+    def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self._schema.primary_key)
+
+    def _changes(self, before: Mapping[tuple[Any, ...], Row]) -> list[Change]:
+        changes: list[Change] = []
+        for key in sorted({*before, *self.rows}):
+            old, new = before.get(key), self.rows.get(key)
+            if old == new:
+                continue
+            if old is not None and new is not None and self._options.changelog_image is ChangelogImage.FULL:
+                changes.append(("-U", old))
+            if new is not None:
+                changes.append(("+I" if old is None else "+U", new))
+            elif old is not None:
+                changes.append(("-D", old))
+        return changes
+
+
+def _version(value: int | None) -> int:
+    return -(2**63) if value is None else value
