@@ -1,0 +1,1 @@
+"""The algebra of rows, pure and vectorised over Arrow: old rows and new rows in, changes out."""

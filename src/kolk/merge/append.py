@@ -1,0 +1,27 @@
+"""The "merger" of a log table: nothing is merged, every row is kept as it came."""
+
+import pyarrow as pa
+
+from kolk.errors import DeletesDisabled
+from kolk.merge.changes import Changes, appended
+from kolk.merge.engine import Prepared
+from kolk.merge.rules import LastRow
+from kolk.model.schema import Schema
+from kolk.model.write import Action, Write
+
+
+class Appender:
+    """Appends rows to a log table. Immutable, so thread-safe."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    def prepare(self, write: Write) -> Prepared:
+        """A log table has no keys to look at."""
+        if write.action is Action.DELETE:
+            raise DeletesDisabled("a log table is append only: it has no primary key to delete by")
+        return Prepared(write=write, rule=LastRow(), keys=(), rows=write.rows, values=None, blind=True)
+
+    def merge(self, prepared: Prepared, olds: pa.BinaryArray) -> Changes:
+        """Every row, as it is."""
+        return appended(prepared.rows)
