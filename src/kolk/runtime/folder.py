@@ -1,0 +1,79 @@
+"""The data folder: who has it open, and which format it holds.
+
+A folder is open in one process at a time; the operating system holds the lock and lets it go when the process
+dies, however it dies. The lock file tells the others whom to talk to.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from kolk.errors import Corrupted, FolderInUse, InvalidArgument, UnknownFormat
+
+FORMAT = 1
+_LOCK = "LOCK"
+_FORMAT_FILE = "FORMAT"
+
+
+class Folder:
+    """An exclusively opened data folder. ``close`` lets it go; so does the end of the process."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_dir():
+            raise InvalidArgument(f"{path} is a file; give a folder for the data")
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.pid = os.getpid()
+        self._handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock()
+            self._check_format()
+        except BaseException:
+            os.close(self._handle)
+            raise
+
+    def close(self) -> None:
+        """Let others open the folder. Idempotent."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUse(f"{self.path} is open in {self._holder()}") from None
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, json.dumps({"pid": self.pid, "url": None}).encode(), 0)
+
+    def _holder(self) -> str:
+        """Who holds the lock, and what to do about it."""
+        try:
+            holder = json.loads(os.pread(self._handle, 4096, 0))
+            pid, url = holder["pid"], holder["url"]
+        except (ValueError, KeyError, TypeError):
+            return "another process; close it there first"
+        if url:
+            return f"process {pid}, which serves it: connect to {url}"
+        return f"process {pid}; close it there first, or use another folder"
+
+    def _check_format(self) -> None:
+        file = self.path / _FORMAT_FILE
+        if not file.exists():
+            if any(entry.name != _LOCK for entry in self.path.iterdir()):
+                raise InvalidArgument(f"{self.path} holds other files and no Kolk data; give an empty or new folder")
+            temporary = file.with_suffix(".new")
+            with temporary.open("w") as new:
+                new.write(f"kolk {FORMAT}\n")
+                new.flush()
+                os.fsync(new.fileno())
+            temporary.rename(file)
+            return
+        words = file.read_text(errors="replace").split()
+        if len(words) != 2 or words[0] != "kolk" or not words[1].isdigit():
+            raise Corrupted(f"{file} does not name a Kolk format; restore the folder from a backup")
+        if int(words[1]) > FORMAT:
+            raise UnknownFormat(
+                f"{self.path} has format {words[1]}, this version of Kolk reads up to {FORMAT}: upgrade Kolk"
+            )

@@ -1,0 +1,197 @@
+"""One bucket's RocksDB: the cache of its log that answers lookups and scans.
+
+The only module that imports rocksdict. RocksDB's own WAL is off, because the bucket's log is the WAL: after a
+crash the KV is simply older, and its *applied offset*, written in the same WriteBatch as the rows it speaks
+of, says from where the log must be replayed. Keys that start with 0x01 are rows; keys that start with 0x00 are
+the bucket's own small records (the applied offset, the write tags), in the same column family, because with
+the WAL off only one column family is flushed atomically.
+
+rocksdict's ``Snapshot`` does not isolate iterators (they see later writes), so nothing here uses it: a pinned
+view is a live iterator made at the right moment. An iterator keeps the database open even after ``close``,
+so whoever pins must drop what it pinned first.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from kolk.codec.key import ROW_PREFIX
+from kolk.errors import Closed, Corrupted, DiskFull, Stopped
+from kolk.merge.changes import KvWrites
+
+RECORD_PREFIX = b"\x00"
+_ROWS_END = b"\x02"
+_BLOCK_BYTES = 16 * 1024
+_BLOOM_BITS = 10
+
+
+class KvMemory:
+    """The memory that all buckets of a process share: one block cache, one write-buffer budget."""
+
+    def __init__(self, *, block_cache_bytes: int, write_buffer_bytes: int) -> None:
+        self._cache = Cache(block_cache_bytes)
+        self._buffers = WriteBufferManager(write_buffer_bytes, False)
+        self._memtable_bytes = min(64 * 2**20, write_buffer_bytes // 2)
+
+    def options(self) -> Options:
+        """RocksDB options for one bucket; the figures behind them are in the performance notes."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_block_size(_BLOCK_BYTES)
+        table.set_bloom_filter(_BLOOM_BITS, False)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(self._memtable_bytes)
+        options.set_max_write_buffer_number(4)
+        options.set_keep_log_file_num(1)
+        return options
+
+
+class Pin:
+    """What a view holds of a bucket: iterators that see the rows of one moment, whatever is written later.
+
+    Confined to one caller at a time. ``close`` drops the iterators, without which RocksDB stays open.
+    """
+
+    def __init__(self, db: Any) -> None:
+        self._values: Any = db.values(from_key=ROW_PREFIX)
+        self._cursor: Any = db.iter()
+        self._last: bytes | None = None
+
+    def take(self, rows: int) -> list[bytes]:
+        """The next values in key order, at most ``rows``; fewer (or none) at the end."""
+        if self._values is None:
+            raise Closed("this view is closed")
+        values = list(islice(self._values, rows))
+        if values:
+            self._last = values[-1]
+        if len(values) < rows:
+            self._check_end()
+        return values
+
+    def close(self) -> None:
+        """Let go. Idempotent."""
+        self._values = self._cursor = None
+
+    def _check_end(self) -> None:
+        """A failed RocksDB iterator looks just like an exhausted one, so look where the end should be."""
+        self._cursor.seek_to_last()
+        self._cursor.status()
+        rows_exist = self._cursor.valid() and self._cursor.key() >= ROW_PREFIX
+        end = self._cursor.value() if rows_exist else None
+        if end != self._last:
+            raise Corrupted("a scan ended before the last row; the bucket's KV is damaged, reopen it to rebuild")
+
+
+class Kv:
+    """One bucket's rows and records. Thread-safe as RocksDB is; the tablet's lock orders the writes."""
+
+    def __init__(self, path: Path, memory: KvMemory) -> None:
+        self.path = path
+        # Any: rocksdict's stubs describe its pickling mode, and call properties methods.
+        self._no_wal: Any = WriteOptions()
+        self._no_wal.disable_wal = True
+        try:
+            self._db: Any = Rdict(str(path), memory.options())
+        except Exception as error:
+            raise _translated(error) from error
+
+    def get(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values under these keys, None where there is none. Sorted keys are faster."""
+        try:
+            return self._db.get(keys) if keys else []
+        except Exception as error:
+            raise _translated(error) from error
+
+    def between(self, start: bytes, end: bytes | None) -> list[bytes]:
+        """The values of the keys from ``start`` up to, not including, ``end``, in key order."""
+        bounded = ReadOptions()
+        if end is not None:
+            bounded.set_iterate_upper_bound(end)
+        try:
+            return list(self._db.values(from_key=start, read_opt=bounded))
+        except Exception as error:
+            raise _translated(error) from error
+
+    def records(self, prefix: bytes) -> dict[bytes, bytes]:
+        """The bucket's own records whose names start with ``prefix``, by name."""
+        bounded = ReadOptions()
+        bounded.set_iterate_upper_bound(ROW_PREFIX)
+        found = self._db.items(from_key=RECORD_PREFIX + prefix, read_opt=bounded)
+        names = ((key[1:], value) for key, value in found)
+        return {name: value for name, value in names if name.startswith(prefix)}
+
+    def apply(self, writes: Iterable[KvWrites], records: Mapping[bytes, bytes | None], *, clear: bool = False) -> None:
+        """Write rows and records in one atomic batch; ``clear`` first removes every row. None deletes a record."""
+        batch = WriteBatch(raw_mode=True)
+        if clear:
+            batch.delete_range(ROW_PREFIX, _ROWS_END)
+        for write in writes:
+            # A deque of length 0 runs the map in C: rocksdict has no bulk put, and this is its fastest loop.
+            deque(map(batch.__setitem__, write.keys, write.values), maxlen=0)
+            deque(map(batch.__delitem__, write.deletes), maxlen=0)
+        for name, value in records.items():
+            if value is None:
+                batch.delete(RECORD_PREFIX + name)
+            else:
+                batch.put(RECORD_PREFIX + name, value)
+        try:
+            self._db.write(batch, self._no_wal)
+        except Exception as error:
+            raise _translated(error) from error
+
+    def pin(self) -> Pin:
+        """Iterators over the rows as they are now."""
+        try:
+            return Pin(self._db)
+        except Exception as error:
+            raise _translated(error) from error
+
+    def flush(self) -> None:
+        """Write the memtable out, so that a reopen need not replay what it holds."""
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise _translated(error) from error
+
+    def compact(self) -> None:
+        """Merge all files into one level. For tests and maintenance."""
+        self._db.compact_range(None, None)
+
+    def close(self) -> None:
+        """Flush and close. Idempotent. Every pin must be closed before."""
+        with suppress(DbClosedError):
+            self._db.close()
+
+
+def _translated(error: Exception) -> Exception:
+    """rocksdict knows one exception; its text tells what happened."""
+    text = str(error)
+    if isinstance(error, DbClosedError):
+        return Closed("the database is closed")
+    if text.startswith(("Corruption", "Invalid argument")):
+        return Corrupted(f"RocksDB: {text}")
+    if "No space left" in text:
+        return DiskFull(f"RocksDB: {text}; free some space and reopen the database")
+    return Stopped(f"RocksDB: {text}")

@@ -1,0 +1,393 @@
+"""One bucket's log: its ordered frames on disk, the source of truth.
+
+It exists to keep one promise: what ``sync`` has returned for is there after any crash, byte for byte, in
+order and without a gap, or the log refuses to open or to read. It knows frames, not rows: bodies are opaque
+to it. It has no thread and no lock, never retries a sync, never repairs by guessing, and does not decide
+what may be trimmed. The folder holds::
+
+    00000000000000000000.log     frames one after the other (codec/frame); the name is the first offset
+    00000000000000000000.index   the sparse index of a sealed segment (storage/index); a cache
+    00000000000000004711.log     the last segment, the only one that grows
+    synced                       the watermark (storage/watermark); a hint that makes recovery strict
+
+Offsets count rows. Frames without rows are written, kept and read like all others, but take no offset.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kolk.codec.frame import FrameHeader, encode_frame, padded
+from kolk.config import Durability
+from kolk.errors import Closed, Corrupted, DiskFull, OffsetOutOfRange, Stopped
+from kolk.model.change import Offset
+from kolk.model.ids import WriteTag
+from kolk.runtime.disk import AppendFile, Chunk, Disk
+from kolk.storage.log_reader import READ_BYTES, LogReader
+from kolk.storage.log_recovery import Recovered, recover, write_index
+from kolk.storage.segment import Extent, Segment
+from kolk.storage.segment_reader import Frame
+from kolk.storage.watermark import WATERMARK_NAME, Watermark
+
+SEGMENT_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingFrame:
+    """A frame to append; the log adds what it alone knows: its offset, and what is durable before it.
+
+    ``more`` says that the next frame belongs to the same atomic group; a group may go over several appends.
+    """
+
+    tag: WriteTag
+    schema_id: int
+    rows: int
+    body: Chunk | None
+    timestamp_ms: int
+    more: bool = False
+    information: bytes = b""
+
+
+class Log:
+    """A bucket's log. Guarded by the tablet's lock, but for ``read``, ``offset_at`` and the properties.
+
+    Those may run beside everything except ``close``: they see the log as it was when they were called. What
+    lies beyond the published end may be taken back meanwhile, so they must be given that end as ``until``.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        durability: Durability,
+        segment_bytes: int,
+        leader_epoch: int,
+        *,
+        found: Recovered,
+        file: AppendFile,
+    ) -> None:
+        """Take over a log that has been recovered: use ``open``."""
+        # Constant after construction.
+        self._disk = disk
+        self._folder = folder
+        self._syncs = durability is Durability.MACHINE
+        self._segment_bytes = segment_bytes
+        self._leader_epoch = leader_epoch
+        self._reader = LogReader(disk, folder, found.extent.last, found.index)
+        # Replaced under the tablet's lock, read without it.
+        self._extent = found.extent
+        # Guarded by the tablet's lock. The last segment up to its last whole group, and up to what is known
+        # to be durable: that counts by whole groups too, because a crash or a rollback cuts off the rest.
+        self._whole = found.extent.last
+        self._durable = Segment(base=self._whole.base, end=self._whole.base, size=0, last_timestamp_ms=0)
+        self._file = file
+        self._unsettled = False
+        self._failure: str | None = None
+        self._closed = False
+
+    @staticmethod
+    def open(
+        disk: Disk,
+        folder: str,
+        durability: Durability = Durability.MACHINE,
+        segment_bytes: int = SEGMENT_BYTES,
+        leader_epoch: int = 0,
+    ) -> "Log":
+        """Open the log in ``folder``, which is made if it is missing; ``log_recovery`` says what is refused.
+
+        Afterwards all that it holds is durable, if it syncs at all. Without that, frames that a killed
+        process had written but not synced would be served, and a retry of their put answered as done, before
+        they are safe.
+        """
+        disk.make_folder(folder)
+        found = recover(disk, folder)
+        file = disk.open_append(f"{folder}/{found.extent.last.log_name}")
+        log = Log(disk, folder, durability, segment_bytes, leader_epoch, found=found, file=file)
+        try:
+            log._secure()
+        except BaseException:
+            file.close()
+            raise
+        return log
+
+    @property
+    def start(self) -> Offset:
+        """The first offset that has not been trimmed."""
+        return Offset(self._extent.start)
+
+    @property
+    def end(self) -> Offset:
+        """The offset after the last appended row, durable or not."""
+        return Offset(self._extent.end)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all segments."""
+        return sum(segment.size for segment in self._extent.segments)
+
+    def append(self, frames: Sequence[PendingFrame]) -> list[FrameHeader]:
+        """Append frames in one write; they are durable after ``sync``. Offsets move only if all are written.
+
+        Steps: roll if the last segment is full and no group is open; write; publish. A crash after the write
+        leaves all of the frames, a prefix, or a torn one: recovery keeps the prefix, whole groups only. A
+        write that fails is taken back, durably, before the error is raised: ``DiskFull`` leaves the log as it
+        was, anything else stops it.
+        """
+        self._check_serving()
+        self._settle()
+        if self._whole.size >= self._segment_bytes and self._whole.has_rows and self._whole is self._extent.last:
+            self._roll()
+        headers = self._headers(frames)
+        pieces: list[Chunk] = []
+        for frame, header in zip(frames, headers, strict=True):
+            pieces += encode_frame(header, frame.body)
+        # Set before and cleared after, so that an interrupt (Ctrl-C in a notebook) anywhere in between is
+        # noticed by the next call: bytes that nobody was told of must not be followed by others.
+        self._unsettled = True
+        try:
+            with self._stopping("a write failed"):
+                self._file.write(pieces)
+        except (DiskFull, Stopped):
+            self._settle()
+            raise
+        self._publish(headers)
+        self._unsettled = False
+        return headers
+
+    def sync(self) -> None:
+        """Make everything appended durable; returns only then. With durability ``process`` it does nothing.
+
+        A sync that fails stops the log for good and is never retried: the system may have dropped the bytes
+        and report success the next time. For the same reason what was not durable is cut off, as well as it
+        can be, so that a reopened log does not read it from memory and take it for safe.
+        """
+        self._check_serving()
+        self._settle()
+        if self._syncs and self._durable is not self._extent.last:
+            self._sync_file()
+
+    def mark(self) -> Segment:
+        """Where the log ends now, between two groups, for ``rollback``."""
+        self._check_serving()
+        self._settle()
+        assert self._whole is self._extent.last, "there is no mark within a group"
+        return self._extent.last
+
+    def rollback(self, mark: Segment) -> None:
+        """Take back, durably, the frames of the unfinished group since ``mark``."""
+        self._check_serving()
+        last = self._extent.last
+        if last.base != mark.base:
+            assert last.base == mark.end, "a group is in one segment"
+            mark = Segment(base=mark.end, end=mark.end, size=0, last_timestamp_ms=mark.last_timestamp_ms)
+        assert mark.size >= self._durable.size, "what is durable is not taken back"
+        self._cut_back(mark)
+
+    def read(self, offset: int, *, limit_bytes: int = READ_BYTES, until: int | None = None) -> list[Frame]:
+        """Verified frames that contain or follow ``offset``, in order.
+
+        With ``until``, the published end, it returns those that start before it. Without, it goes on to the
+        very end, and returns the frames without rows that stand there too, as recovery wants. Once
+        ``limit_bytes`` are reached it stops after a frame with rows, so that the next read, from the last
+        frame's end offset, neither misses nor repeats a frame.
+        """
+        while True:
+            extent = self._extent
+            self._check_position(offset, extent)
+            try:
+                return self._reader.read(extent, offset, limit_bytes, until)
+            except FileNotFoundError as error:
+                self._check_trimmed(extent, error)
+
+    def offset_at(self, timestamp_ms: int, *, until: int | None = None) -> Offset:
+        """The first offset committed at ``timestamp_ms`` or later, else the end (``until`` if given)."""
+        while True:
+            extent = self._extent
+            try:
+                return self._reader.offset_at(extent, timestamp_ms, until)
+            except FileNotFoundError as error:
+                self._check_trimmed(extent, error)
+
+    def trim(self, below: int) -> None:
+        """Delete the sealed segments all of whose offsets are below ``below``; the last segment always stays.
+
+        They go one by one from the oldest, each durably before the next, so that a crash leaves no gap: fewer
+        of them are gone then. A reader that is in the middle of one finishes it.
+        """
+        self._check_serving()
+        while self._extent.sealed and self._extent.sealed[0].end <= below:
+            oldest = self._extent.sealed[0]
+            self._extent = Extent(self._extent.sealed[1:], self._extent.last)
+            self._reader.forget(oldest)
+            with self._stopping("a segment could not be deleted"):
+                self._disk.remove(f"{self._folder}/{oldest.log_name}")
+                self._disk.sync_folder(self._folder)
+                # After its segment: an index without one is litter, which the next open removes.
+                self._disk.remove(f"{self._folder}/{oldest.index_name}")
+
+    def clear(self) -> None:
+        """Forget every row: the start becomes the end, durably; offsets go on from there.
+
+        Steps: roll, then trim. A crash in between leaves more of the log than is wanted, never a gap.
+        """
+        self._check_serving()
+        self._settle()
+        assert self._whole is self._extent.last, "no log is cleared within a group"
+        if self._whole.has_rows:
+            self._roll()
+        self.trim(self._extent.end)
+
+    def close(self) -> None:
+        """Let the files go. What was not synced may be lost, as it may always. Idempotent."""
+        self._closed = True
+        self._file.close()
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _secure(self) -> None:
+        """Cut off a torn tail and make the rest durable. After a crash in between it is all done again."""
+        torn = self._file.size > self._whole.size
+        with self._stopping("the log could not be made durable"):
+            if torn:
+                self._file.truncate(self._whole.size)
+            # A cut must be durable before anything is written after it, whatever the durability.
+            if torn or self._syncs:
+                self._file.sync()
+            if self._syncs:
+                self._disk.sync_folder(self._folder)
+        self._mark_durable()
+
+    def _roll(self) -> None:
+        """Seal the last segment and start the next.
+
+        Steps: sync the old file, whatever the durability, because recovery takes sealed segments for whole;
+        write its index; make the new file, its name durable; publish. A crash in between leaves an empty new
+        segment or none.
+        """
+        full = self._extent.last
+        self._sync_file()
+        write_index(self._disk, self._folder, full, self._reader.index(full))
+        fresh = Segment(base=full.end, end=full.end, size=0, last_timestamp_ms=full.last_timestamp_ms)
+        file = self._create(fresh)
+        self._reader.grow(fresh)
+        self._extent = Extent((*self._extent.sealed, full), fresh)
+        self._whole = fresh
+        self._file.close()
+        self._file = file
+        self._mark_durable()
+
+    def _create(self, segment: Segment) -> AppendFile:
+        """Make the file of a new segment; its name is durable before anything is written to it."""
+        file = self._disk.open_append(f"{self._folder}/{segment.log_name}")
+        try:
+            with self._stopping("a sync of the folder failed"):
+                self._disk.sync_folder(self._folder)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _headers(self, frames: Sequence[PendingFrame]) -> list[FrameHeader]:
+        """Give each frame its place: offsets follow each other, and times never go back."""
+        headers: list[FrameHeader] = []
+        offset, timestamp_ms = self._extent.end, self._extent.last.last_timestamp_ms
+        for frame in frames:
+            timestamp_ms = max(timestamp_ms, frame.timestamp_ms)
+            header = FrameHeader(
+                tag=frame.tag,
+                more=frame.more,
+                rows=frame.rows,
+                base_offset=Offset(offset),
+                timestamp_ms=timestamp_ms,
+                schema_id=frame.schema_id,
+                leader_epoch=self._leader_epoch,
+                synced=self._durable.size,
+                body_length=0 if frame.body is None else len(frame.body),
+                information=padded(frame.information),
+            )
+            headers.append(header)
+            offset = header.end_offset
+        return headers
+
+    def _publish(self, headers: Sequence[FrameHeader]) -> None:
+        """Show written frames to readers, all at once."""
+        last, whole = self._extent.last, self._whole
+        index = self._reader.index(last)
+        for header in headers:
+            index.add(header.base_offset, header.timestamp_ms, last.size)
+            end, size, timestamp_ms = header.end_offset, last.size + header.length, header.timestamp_ms
+            last = Segment(base=last.base, end=end, size=size, last_timestamp_ms=timestamp_ms)
+            whole = whole if header.more else last
+        # In this order, because an interrupt in between must not leave a group that looks unfinished for ever.
+        self._whole = whole
+        self._extent = Extent(self._extent.sealed, last)
+
+    def _settle(self) -> None:
+        """Take back what a failed or interrupted append may have left after the published frames."""
+        if self._unsettled:
+            self._cut_back(self._extent.last)
+
+    def _cut_back(self, last: Segment) -> None:
+        """Make ``last`` the last segment again; durably, for the caller is told that nothing was written."""
+        self._unsettled = True
+        self._extent = Extent(self._extent.sealed, last)
+        if last.size <= self._whole.size:
+            self._whole = last
+        self._reader.index(last).cut(last.size)
+        with self._stopping("a failed write could not be taken back"):
+            self._file.truncate(last.size)
+        if self._syncs:
+            self._sync_file()
+        self._unsettled = False
+
+    def _sync_file(self) -> None:
+        try:
+            with self._stopping("a sync failed"):
+                self._file.sync()
+        except Stopped:
+            if self._syncs:
+                self._extent = Extent(self._extent.sealed, self._durable)
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self._durable.size)
+            raise
+        self._mark_durable()
+
+    def _mark_durable(self) -> None:
+        """Remember what a sync has made durable: here and, as a hint, on disk."""
+        if not self._syncs:
+            return
+        self._durable = self._whole
+        watermark = Watermark(self._durable.base, self._durable.size)
+        # The sync has succeeded; a hint that cannot be written must not make it look failed.
+        with contextlib.suppress(OSError, DiskFull):
+            self._disk.overwrite(f"{self._folder}/{WATERMARK_NAME}", watermark.encode())
+
+    @contextlib.contextmanager
+    def _stopping(self, what: str) -> Iterator[None]:
+        """Stop the log for good if the disk fails here: what is on it is in doubt until recovery looks."""
+        try:
+            yield
+        except OSError as error:
+            self._failure = f"the log {self._folder} stopped: {what} ({error}); reopen the database to recover"
+            raise Stopped(self._failure) from error
+
+    def _check_serving(self) -> None:
+        if self._closed:
+            raise Closed(f"the log {self._folder} is closed")
+        if self._failure is not None:
+            raise Stopped(self._failure)
+
+    def _check_position(self, offset: int, extent: Extent) -> None:
+        if offset < extent.start:
+            raise OffsetOutOfRange(f"offset {offset} has been trimmed; the log starts at {extent.start}")
+        if offset > extent.end:
+            raise OffsetOutOfRange(f"offset {offset} was never written; the log ends at {extent.end}")
+
+    def _check_trimmed(self, extent: Extent, error: FileNotFoundError) -> None:
+        """A segment that vanished under a reader has been trimmed meanwhile, or else should be there."""
+        if self._extent.start == extent.start:
+            raise Corrupted(f"a log segment is gone: {error.filename}; restore it from a copy") from error

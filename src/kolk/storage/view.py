@@ -1,0 +1,50 @@
+"""A view: a bucket's rows at one log offset, read page by page.
+
+A view lives in memory, belongs to one reader at a time and dies with the process. It is pinned under the
+tablet's lock, so its offset is exact: the rows are those of the log up to it. Durable copies are *snapshots*,
+which are something else.
+"""
+
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kolk.codec.row import RowCodec
+from kolk.errors import Closed
+from kolk.storage.kv import Pin
+
+
+class View:
+    """One bucket at one moment. Thread-safe: one lock, so that revoking waits for the page in the making."""
+
+    def __init__(self, pin: Pin, offset: int, codec: RowCodec) -> None:
+        self.offset = offset
+        self._pin: Pin | None = pin
+        self._codec = codec
+        self._lock = threading.Lock()
+        self._drained = False
+        self._reason = "this view is closed"
+
+    def next(self, rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch | None:
+        """The next page of at most ``rows`` rows, with the named columns; None at the end."""
+        with self._lock:
+            if self._drained:
+                return None
+            if self._pin is None:
+                raise Closed(self._reason)
+            values = self._pin.take(rows)
+            self._drained = len(values) < rows
+        return self._codec.decode(pa.array(values, pa.binary()), names) if values else None
+
+    def close(self) -> None:
+        """Let the rows go. Idempotent."""
+        self.revoke(self._reason)
+
+    def revoke(self, reason: str) -> None:
+        """Close on the tablet's behalf; the next call of the reader is told why."""
+        with self._lock:
+            if self._pin is not None:
+                self._reason = reason
+                self._pin.close()
+                self._pin = None
