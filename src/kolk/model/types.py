@@ -25,6 +25,7 @@ timestamp_ltz(p)   timestamp(s|ms|us|ns, UTC)    an instant, default p = 6
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import pyarrow as pa
 
@@ -147,20 +148,7 @@ class DataType:
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of this column, everywhere."""
-        match self.kind:
-            case Kind.DECIMAL:
-                return pa.decimal128(*self.arguments)
-            case Kind.BINARY:
-                return pa.binary(self.arguments[0])
-            case Kind.TIME:
-                unit = self.unit
-                return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
-            case Kind.TIMESTAMP:
-                return pa.timestamp(self.unit)
-            case Kind.TIMESTAMP_LTZ:
-                return pa.timestamp(self.unit, "UTC")
-            case _:
-                return _PLAIN_ARROW[self.kind]
+        return _arrow_of(self)
 
     @property
     def unit(self) -> str:
@@ -198,3 +186,21 @@ def _check_arguments(kind: Kind, arguments: tuple[int, ...]) -> None:
         raise InvalidSchema(f"{kind.value}({arguments[0]}): the digits of a second are 0 to 9")
     elif kind in (Kind.CHAR, Kind.BINARY) and not 1 <= arguments[0] <= LENGTH_MAX:
         raise InvalidSchema(f"{kind.value}({arguments[0]}): the length is 1 to {LENGTH_MAX}")
+
+
+@cache
+def _arrow_of(type: DataType) -> pa.DataType:
+    """Looked up for every column of every batch, so made once."""
+    match type.kind:
+        case Kind.DECIMAL:
+            return pa.decimal128(*type.arguments)
+        case Kind.BINARY:
+            return pa.binary(type.arguments[0])
+        case Kind.TIME:
+            return pa.time32(type.unit) if type.unit in ("s", "ms") else pa.time64(type.unit)
+        case Kind.TIMESTAMP:
+            return pa.timestamp(type.unit)
+        case Kind.TIMESTAMP_LTZ:
+            return pa.timestamp(type.unit, "UTC")
+        case _:
+            return _PLAIN_ARROW[type.kind]
