@@ -73,7 +73,8 @@ class RowCodec:
         head = self._heads(values)
         pieces = self._pieces(values, head) if any(column.type.kind in _VARIABLE for column in columns) else None
         arrays = [self._array(column, head, pieces) for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
+        shown = self.schema.arrow if names is None else pa.schema([column.arrow for column in columns])
+        return pa.RecordBatch.from_arrays(arrays, schema=shown)
 
     @cached_property
     def _positions(self) -> dict[str, int]:

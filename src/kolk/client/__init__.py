@@ -1,0 +1,1 @@
+"""The public API, over one small service interface that an engine (or, later, a connection) serves."""

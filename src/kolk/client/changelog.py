@@ -1,0 +1,141 @@
+"""A changelog: every change of a table from some offsets on, bucket by bucket in order.
+
+Without ``follow`` it ends where the log ended when it was opened; with ``follow`` it waits for more. The order
+within a bucket is the order of the log; between buckets there is none.
+"""
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from kolk.client.service import Service
+from kolk.errors import InvalidArgument, OffsetOutOfRange
+from kolk.model.table import TableInfo
+
+Start = Mapping[str, int] | str | datetime.datetime | None
+_PATIENCE_SECONDS = 1.0
+"""How long a follower waits at most before it looks whether it was closed."""
+
+
+class Changelog:
+    """Iterate for ``pa.RecordBatch`` pages with the change columns. A context manager.
+
+    ``offsets`` is where each bucket will go on: kept and given as ``start`` later, nothing is missed and nothing
+    comes twice. Confined to one reader at a time; ``close`` may come from another thread and ends the iteration.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        info: TableInfo,
+        *,
+        start: Start = None,
+        stop: Mapping[str, int] | None = None,
+        follow: bool = False,
+        buckets: Sequence[str] | None = None,
+    ) -> None:
+        self._service = service
+        self._info = info
+        self._closed = False
+        bounds = service.bounds(info.id)
+        chosen = _chosen(buckets, bounds)
+        starts = _starts(start, bounds, service, info)
+        self.offsets = {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen}
+        self._stops = _stops(stop, follow, chosen, bounds)
+        for bucket, offset in self.offsets.items():
+            _check_start(bucket, offset, bounds[bucket])
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while not self._closed:
+            seen = self._service.signal.count
+            found = False
+            for bucket in list(self.offsets):
+                page = self._next(bucket)
+                if page is not None:
+                    found = True
+                    yield page
+                    if self._closed:
+                        return
+            if not found:
+                if self._is_finished():
+                    return
+                self._service.signal.wait(seen, _PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """End the iteration, also one that waits in another thread. Idempotent."""
+        self._closed = True
+        self._service.signal.notify()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next(self, bucket: str) -> pa.RecordBatch | None:
+        offset, stop = self.offsets[bucket], self._stops[bucket]
+        if stop is not None and offset >= stop:
+            return None
+        page = self._service.read_changes(self._info.id, bucket, offset, stop)
+        # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
+        self.offsets[bucket] = page.next_offset
+        return page.batch
+
+    def _is_finished(self) -> bool:
+        return all(stop is not None and self.offsets[bucket] >= stop for bucket, stop in self._stops.items())
+
+
+def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:
+    if buckets is None:
+        return list(bounds)
+    unknown = [bucket for bucket in buckets if bucket not in bounds]
+    if unknown:
+        raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+    return list(buckets)
+
+
+def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Service, info: TableInfo) -> dict[str, int]:
+    if start is None or start == "earliest":
+        return {}
+    if start == "latest":
+        return {bucket: end for bucket, (_, end) in bounds.items()}
+    if isinstance(start, datetime.datetime):
+        if start.tzinfo is None:
+            raise InvalidArgument("start needs a time zone: datetime(..., tzinfo=datetime.UTC)")
+        return service.offsets_at(info.id, int(start.timestamp() * 1000))
+    if not isinstance(start, Mapping):
+        raise InvalidArgument(f"start is 'earliest', 'latest', a datetime or offsets by bucket, not {start!r}")
+    unknown = [bucket for bucket in start if bucket not in bounds]
+    if unknown:
+        raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+    return dict(start)
+
+
+def _stops(
+    stop: Mapping[str, int] | None, follow: bool, chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]]
+) -> dict[str, int | None]:
+    """Where each bucket ends: where it is told to, else at its present end, else never."""
+    if stop is not None:
+        unknown = [bucket for bucket in stop if bucket not in bounds]
+        if unknown:
+            raise InvalidArgument(f"stop names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+    ends: dict[str, int | None] = {bucket: None if follow else bounds[bucket][1] for bucket in chosen}
+    return {bucket: (stop or {}).get(bucket, end) for bucket, end in ends.items()}
+
+
+def _check_start(bucket: str, offset: int, bounds: tuple[int, int]) -> None:
+    start, end = bounds
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise InvalidArgument(f"the start of bucket {bucket!r} is a whole number, not {offset!r}")
+    if offset < start:
+        raise OffsetOutOfRange(
+            f"bucket {bucket!r} starts at offset {start}; {offset} was trimmed. Scan the table and go on from the"
+            " scan's offsets"
+        )
+    if offset > end:
+        raise OffsetOutOfRange(f"bucket {bucket!r} ends at offset {end}; {offset} is not written yet")

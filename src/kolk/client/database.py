@@ -1,0 +1,109 @@
+"""A database, for those who use it: its tables, and DDL text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from kolk.client.service import Service
+from kolk.client.table import Table
+from kolk.client.tags import Tags
+from kolk.errors import TableNotFound
+from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowTables, TruncateTable, parse
+from kolk.model.names import TableName
+from kolk.model.schema import Schema
+from kolk.model.table import TableInfo, TableSpec
+from kolk.runtime.rng import Rng
+
+
+class Database:
+    """A connection to a database. Thread-safe. A context manager; ``close`` is idempotent."""
+
+    def __init__(self, service: Service, release: Callable[[], None], rng: Rng) -> None:
+        self._service = service
+        self._release = release
+        self._tags = Tags(rng)
+        self._closed = False
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        *,
+        buckets: int | None = None,
+        bucket_key: Sequence[str] | None = None,
+        merge_engine: str | None = None,
+        options: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Make a table; without a primary key in the schema it is a log table.
+
+        ``buckets`` (1) is how many shares the table has, each with an order of its own; ``bucket_key`` (the primary
+        key) chooses the share. ``merge_engine`` is "default", "first_row" or "versioned".
+        """
+        spec = TableSpec.make(
+            name, schema, buckets=buckets, bucket_key=bucket_key, merge_engine=merge_engine, options=options
+        )
+        return self._table(self._service.create_table(spec, if_not_exists=if_not_exists))
+
+    def table(self, name: str) -> Table:
+        """The table of this name."""
+        return self._table(self._service.table(TableName.parse(name)))
+
+    def tables(self) -> list[Table]:
+        """All tables, by name."""
+        return [self._table(info) for info in self._service.tables()]
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Remove a table, its rows and its log."""
+        try:
+            self._service.drop_table(TableName.parse(name))
+        except TableNotFound:
+            if not if_exists:
+                raise
+
+    def execute(self, statement: str) -> Table | pa.Table | None:
+        """Run one DDL statement: CREATE TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE, SHOW TABLES and
+        DESCRIBE (the answer is an Arrow table)."""
+        match parse(statement):
+            case CreateTable() as create:
+                return self._table(self._service.create_table(create.spec, if_not_exists=create.if_not_exists))
+            case DropTable(name=name, if_exists=if_exists):
+                return self.drop_table(str(name), if_exists=if_exists)
+            case TruncateTable(name=name):
+                self.table(str(name)).truncate()
+                return None
+            case ShowTables():
+                return pa.table({"table": pa.array([table.name for table in self.tables()], pa.string())})
+            case DescribeTable(name=name):
+                return _described(self._service.table(name))
+
+    def close(self) -> None:
+        """Let go. Idempotent; the last connection of a process to a folder closes it."""
+        if not self._closed:
+            self._closed = True
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _table(self, info: TableInfo) -> Table:
+        return Table(self._service, info, self._tags)
+
+
+def _described(info: TableInfo) -> pa.Table:
+    columns = info.schema.columns
+    return pa.table(
+        {
+            "column": [column.name for column in columns],
+            "type": [str(column.type) for column in columns],
+            "nullable": [column.nullable for column in columns],
+            "key": [column.name in info.schema.primary_key for column in columns],
+        }
+    )

@@ -1,0 +1,71 @@
+"""A scan: the whole table as it was at one moment, as record batches."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from kolk.client.service import ScanPages
+from kolk.errors import Closed, KolkError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+
+class Scan:
+    """Iterate for ``pa.RecordBatch`` pages, or ask for everything at once. A context manager.
+
+    ``offsets`` maps each bucket to the log offset that the scan stands for: the table's changelog from there on is
+    exactly what came after. Failures are sticky: a scan that failed once fails again, it never looks finished.
+    Confined to one reader at a time.
+    """
+
+    def __init__(self, pages: ScanPages, schema: pa.Schema) -> None:
+        self.offsets = dict(pages.offsets)
+        self.schema = schema
+        self._pages = pages
+        self._error: KolkError | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            if self._error is not None:
+                raise self._error
+            try:
+                page = self._pages.next()
+            except KolkError as error:
+                self._error = error
+                self._pages.close()
+                raise
+            if page is None:
+                self._pages.close()
+                return
+            yield page
+
+    def to_arrow(self) -> pa.Table:
+        """All rows that are left, as one table."""
+        return pa.Table.from_batches(list(self), self.schema)
+
+    def to_pandas(self, **options: Any) -> "pd.DataFrame":
+        """All rows that are left, as a pandas frame; the options are those of ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> "pl.DataFrame":
+        """All rows that are left, as a polars frame."""
+        import polars
+
+        return polars.DataFrame(self.to_arrow())
+
+    def close(self) -> None:
+        """Let the rows go. Idempotent; reading on raises Closed."""
+        self._error = self._error or Closed("this scan is closed")
+        self._pages.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,194 @@
+"""A table, for those who use it: put, delete, get, scan, follow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kolk.client.changelog import Changelog, Start
+from kolk.client.rows import Data, key_batch, rows_batch
+from kolk.client.scan import Scan
+from kolk.client.service import Service
+from kolk.client.tags import Tags
+from kolk.errors import InvalidArgument, InvalidRows
+from kolk.model.ids import PlainTag
+from kolk.model.options import MergeMode
+from kolk.model.schema import Column, Schema
+from kolk.model.table import TableInfo
+from kolk.model.write import Action, Write
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """An acknowledged put: durable, visible to every later read, and in the changelog.
+
+    ``offsets`` maps each bucket that took part to its end offset after the put.
+    """
+
+    offsets: dict[str, int]
+    tag: PlainTag
+
+
+class Table:
+    """One table. Thread-safe. Get it from ``db.table(name)`` or ``db.create_table(...)``."""
+
+    def __init__(self, service: Service, info: TableInfo, tags: Tags) -> None:
+        self._service = service
+        self._info = info
+        self._tags = tags
+
+    @property
+    def name(self) -> str:
+        """``database.table``, or ``table`` alone in the default database."""
+        return str(self._info.name)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns and the primary key."""
+        return self._info.schema
+
+    @property
+    def info(self) -> TableInfo:
+        """Everything that was decided when the table was made."""
+        return self._info
+
+    def describe(self) -> dict[str, object]:
+        """The table, its options and the log offsets of its buckets, in plain values."""
+        return self._service.describe(self._info.id)
+
+    def put(
+        self,
+        data: Data,
+        columns: Sequence[str] | None = None,
+        mode: str = "accumulate",
+        *,
+        tag: PlainTag | None = None,
+    ) -> PutResult:
+        """Insert or update rows; atomic per bucket.
+
+        ``columns`` makes it a partial update of these columns: the others keep their values. ``mode="overwrite"``
+        bypasses the table's merge engine. ``tag`` is for completing a put that failed part way: give the tag of
+        the error, and what was applied is not applied again.
+        """
+        targets = self._targets(columns)
+        chosen = None if targets is None else {*self.schema.primary_key, *targets}
+        wanted = [column for column in self.schema.columns if chosen is None or column.name in chosen]
+        rows = rows_batch(data, self.schema, wanted, ignorable=targets is not None)
+        return self._write(Write(action=Action.UPSERT, rows=rows, columns=targets, mode=_mode(mode)), tag)
+
+    def delete(
+        self,
+        keys: Data,
+        columns: Sequence[str] | None = None,
+        mode: str = "accumulate",
+        *,
+        tag: PlainTag | None = None,
+    ) -> PutResult:
+        """Remove the rows of these keys; keys without a row are passed over.
+
+        ``columns`` makes it a partial delete: these columns become null, and a row of which nothing but its key
+        is left goes.
+        """
+        self._need_key("delete")
+        rows = key_batch(keys, self.schema)
+        return self._write(
+            Write(action=Action.DELETE, rows=rows, columns=self._targets(columns), mode=_mode(mode)), tag
+        )
+
+    def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of these keys, in the order of the keys; a key without a row is left out."""
+        self._need_key("look up")
+        names = self._names(columns)
+        found = self._service.get(self._info.id, key_batch(keys, self.schema), names)
+        return pa.Table.from_batches([found])
+
+    def get_one(self, **key: Any) -> dict[str, Any] | None:
+        """The row of one key as a dict, or None: ``table.get_one(page="/")``."""
+        self._need_key("look up")
+        if set(key) != set(self.schema.primary_key):
+            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in self.schema.primary_key)}")
+        found = self._service.get(self._info.id, key_batch([key], self.schema))
+        return found.to_pylist()[0] if found.num_rows else None
+
+    def prefix(self, columns: Sequence[str] | None = None, **key: Any) -> pa.Table:
+        """The rows whose key starts with these values, in key order: ``table.prefix(user="ada")``.
+
+        The values must be the first columns of the primary key and hold the bucket key.
+        """
+        self._need_key("look up")
+        wanted = self.schema.key_columns[: len(key)]
+        if not key or set(key) != {column.name for column in wanted} or len(key) == len(self.schema.primary_key):
+            allowed = ", ".join(self.schema.primary_key[:-1])
+            raise InvalidArgument(
+                f"a prefix names the first columns of the key, but not all of it: of {allowed}"
+                if allowed
+                else "this table's key has one column, so it has no prefix; use get"
+            )
+        rows = rows_batch([key], self.schema, wanted, ignorable=False)
+        return pa.Table.from_batches([self._service.prefix(self._info.id, rows, self._names(columns))])
+
+    def scan(self, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
+        """The whole table at one moment, all buckets alike, whatever is written meanwhile."""
+        names = self._names(columns)
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
+        shown = self.schema.columns if names is None else [self.schema.column(name) for name in names]
+        pages = self._service.open_scan(self._info.id, names, limit)
+        return Scan(pages, pa.schema([column.arrow for column in shown]))
+
+    def changelog(
+        self,
+        start: Start = None,
+        stop: Mapping[str, int] | None = None,
+        follow: bool = False,
+        *,
+        buckets: Sequence[str] | None = None,
+    ) -> Changelog:
+        """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
+        datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``."""
+        return Changelog(self._service, self._info, start=start, stop=stop, follow=follow, buckets=buckets)
+
+    def truncate(self) -> dict[str, int]:
+        """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""
+        return self._service.truncate(self._info.id)
+
+    def __repr__(self) -> str:
+        return f"<kolk.Table {self.name} {self.schema}>"
+
+    def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
+        if tag is not None:
+            return PutResult(self._service.put(self._info.id, write, tag), tag)
+        with self._tags.borrow() as fresh:
+            return PutResult(self._service.put(self._info.id, write, fresh), fresh)
+
+    def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """The target columns outside the key; all of them is the same as none named."""
+        names = self._names(columns)
+        if names is None:
+            return None
+        if not self.schema.primary_key:
+            raise InvalidRows("a log table takes whole rows only; leave columns out")
+        values = [column.name for column in self.schema.value_columns]
+        targets = tuple(name for name in values if name in names)
+        return None if len(targets) == len(values) else targets
+
+    def _names(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        if columns is None:
+            return None
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        known: list[Column] = [self.schema.column(name) for name in names]
+        if len(set(names)) < len(known):
+            raise InvalidArgument("a column is named twice")
+        return names
+
+    def _need_key(self, what: str) -> None:
+        if not self.schema.primary_key:
+            raise InvalidArgument(f"{self.name} is a log table; without a primary key there is nothing to {what} by")
+
+
+def _mode(text: str) -> MergeMode:
+    modes = {mode.value: mode for mode in MergeMode}
+    if text not in modes:
+        raise InvalidArgument(f"mode is one of {', '.join(modes)}, not {text!r}")
+    return modes[text]

@@ -1,0 +1,1 @@
+"""The database in one process: catalog, tablets and the operations over them."""

@@ -1,0 +1,100 @@
+"""The catalog: which tables there are. Names are unique, ids are never used again.
+
+Meta records: ``next-table`` (the next id, as text), ``table/<id>`` (the description), ``name/<database.table>``
+(the id). A table is created or dropped by one atomic meta write, so there is no half of one; the files of a
+dropped table are removed afterwards, and what a crash leaves of them is found by its id at the next start.
+"""
+
+import threading
+
+from kolk.codec.table import decode_table, encode_table
+from kolk.errors import TableExists, TableNotFound
+from kolk.model.ids import TableId
+from kolk.model.names import TableName
+from kolk.model.table import TableInfo, TableSpec
+from kolk.storage.meta import ABSENT, Meta, MetaChange
+
+TABLES_MAX = 10_000
+_NEXT = "next-table"
+_FIRST_ID = 1
+
+
+class Catalog:
+    """The tables of a database. Thread-safe: one lock; lookups take none."""
+
+    def __init__(self, meta: Meta) -> None:
+        self._meta = meta
+        self._lock = threading.Lock()
+        tables = [decode_table(_id_of(record.key), record.value) for record in meta.list("table/")]
+        # Replaced whole under _lock, so that readers see one state or the next.
+        self._by_id = {info.id: info for info in tables}
+        self._by_name = {info.name: info for info in tables}
+
+    def get(self, name: TableName) -> TableInfo:
+        """The table of this name."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            known = ", ".join(map(str, sorted(self._by_name)[:20])) or "none yet"
+            raise TableNotFound(f"there is no table {str(name)!r}; the tables are: {known}") from None
+
+    def by_id(self, table: TableId) -> TableInfo:
+        """The table with this id; one that was dropped, even if the name exists again, is not found."""
+        try:
+            return self._by_id[table]
+        except KeyError:
+            raise TableNotFound("this table was dropped; get the table of that name anew, if there is one") from None
+
+    def list(self) -> list[TableInfo]:
+        """All tables, by name."""
+        return [info for _, info in sorted(self._by_name.items())]
+
+    def create(self, spec: TableSpec, now_ms: int) -> TableInfo:
+        """Add a table."""
+        with self._lock:
+            if spec.name in self._by_name:
+                raise TableExists(
+                    f"there is a table {str(spec.name)!r} already; drop it first, or open it with db.table"
+                )
+            if len(self._by_id) >= TABLES_MAX:
+                raise TableExists(f"a database has at most {TABLES_MAX:,} tables; drop some first")
+            counter = self._meta.get(_NEXT)
+            number = int(counter.value) if counter else _FIRST_ID
+            info = TableInfo(id=TableId(number), spec=spec, created_ms=now_ms)
+            self._meta.write(
+                [
+                    MetaChange(_NEXT, str(number + 1).encode(), counter.version if counter else ABSENT),
+                    MetaChange(_key(info.id), encode_table(info), ABSENT),
+                    MetaChange(_name_key(info.name), str(number).encode(), ABSENT),
+                ]
+            )
+            self._publish({**self._by_id, info.id: info})
+            return info
+
+    def drop(self, info: TableInfo) -> None:
+        """Remove a table."""
+        with self._lock:
+            self.by_id(info.id)
+            changes = [self._deletion(_key(info.id)), self._deletion(_name_key(info.name))]
+            self._meta.write(changes)
+            self._publish({table: other for table, other in self._by_id.items() if table != info.id})
+
+    def _deletion(self, key: str) -> MetaChange:
+        record = self._meta.get(key)
+        return MetaChange(key, None, record.version if record else ABSENT)
+
+    def _publish(self, tables: dict[TableId, TableInfo]) -> None:
+        self._by_id = tables
+        self._by_name = {info.name: info for info in tables.values()}
+
+
+def _key(table: TableId) -> str:
+    return f"table/{table:012}"
+
+
+def _id_of(key: str) -> TableId:
+    return TableId(int(key.removeprefix("table/")))
+
+
+def _name_key(name: TableName) -> str:
+    return f"name/{name.database}.{name.table}"

@@ -1,0 +1,309 @@
+"""The engine: one database folder, opened in this process. The composition root.
+
+Everything is built here, once, in order, and closed in reverse. The engine serves the small interface that the
+client speaks; it does no work of its own but check, route and gather. What it is given is not trusted: rows are
+checked against the table before anything else happens.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from kolk.codec.bucketing import bucket_of, split
+from kolk.codec.table import describe
+from kolk.config import EngineConfig
+from kolk.engine.catalog import Catalog
+from kolk.engine.scans import TableScan
+from kolk.engine.tablets import Tablets
+from kolk.errors import (
+    Closed,
+    InvalidArgument,
+    InvalidRows,
+    KolkError,
+    PartialPut,
+    Stopped,
+    TableExists,
+    TooLarge,
+    UsedAfterFork,
+)
+from kolk.merge.engine import Merger, Prepared
+from kolk.model.ids import PlainTag, TableId
+from kolk.model.names import TableName
+from kolk.model.options import MergeMode
+from kolk.model.page import ChangelogPage
+from kolk.model.rows import check_rows
+from kolk.model.schema import Column
+from kolk.model.table import TableInfo, TableSpec
+from kolk.model.write import Action, Write
+from kolk.runtime.clock import Clock, SystemClock
+from kolk.runtime.disk import Disk, OsDisk
+from kolk.runtime.folder import Folder
+from kolk.storage.kv import Kv, KvMemory
+from kolk.storage.log import Log
+from kolk.storage.meta import Meta
+from kolk.tablet.changelog import read_changelog
+from kolk.tablet.recovery import open_tablet
+from kolk.tablet.signal import Signal
+from kolk.tablet.tablet import Tablet
+
+GET_KEYS_MAX = 1_000_000
+OpenKv = Callable[[Path, KvMemory], Kv]
+
+
+class Engine:
+    """A database in this process. Thread-safe. Refuses to be used by a forked child."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        config: EngineConfig,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        open_kv: OpenKv = Kv,
+    ) -> None:
+        self.config = config
+        self.signal = Signal()
+        self._folder = folder
+        self._clock = clock or SystemClock()
+        disk = disk or OsDisk()
+        memory = KvMemory(
+            block_cache_bytes=config.kv_block_cache_bytes, write_buffer_bytes=config.kv_write_buffer_bytes
+        )
+        open_bucket = partial(
+            open_tablet,
+            disk=disk,
+            open_log=partial(_open_log, disk, config),
+            open_kv=lambda path: open_kv(path, memory),
+            clock=self._clock,
+            signal=self.signal,
+        )
+        self._meta = Meta(folder.path / "meta.sqlite")
+        self._catalog = Catalog(self._meta)
+        self._tablets = Tablets(folder.path / "tables", disk, open_bucket)
+        self._tablets.sweep({info.id for info in self._catalog.list()})
+        self._closed = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process opened it, and it is open."""
+        return not self._closed and os.getpid() == self._folder.pid
+
+    # --- tables
+
+    def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
+        """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
+        self._check_usable()
+        try:
+            return self._catalog.create(spec, self._clock.now_ms())
+        except TableExists:
+            if not if_not_exists:
+                raise
+            return self._catalog.get(spec.name)
+
+    def table(self, name: TableName) -> TableInfo:
+        """The table of this name."""
+        self._check_usable()
+        return self._catalog.get(name)
+
+    def tables(self) -> list[TableInfo]:
+        """All tables, by name."""
+        self._check_usable()
+        return self._catalog.list()
+
+    def drop_table(self, name: TableName) -> None:
+        """Remove a table: first its record, then its files."""
+        info = self.table(name)
+        self._catalog.drop(info)
+        self._tablets.drop(info)
+        self.signal.notify()
+
+    def truncate(self, table: TableId) -> dict[str, int]:
+        """Remove every row of a table, bucket by bucket; the answer is the end offsets."""
+        return {tablet.bucket.name: tablet.truncate() for tablet in self._tablets.of(self._info(table))}
+
+    # --- rows
+
+    def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
+        """Apply a write once: all its rows are checked before the first bucket sees any of them."""
+        info = self._info(table)
+        self._check_size(write.rows)
+        check_rows(write.rows, _expected(info, write))
+        shares = self._prepare(info, write, tag)
+        acknowledged: dict[str, int] = {}
+        failed: dict[str, KolkError] = {}
+        for tablet, prepared in shares:
+            try:
+                acknowledged[tablet.bucket.name] = tablet.put(prepared, tag)
+            except KolkError as error:
+                failed[tablet.bucket.name] = error
+        if (acknowledged and failed) or any(isinstance(error, Stopped) for error in failed.values()):
+            # After a disk failure nobody knows yet whether that bucket has the put, so its tag must not be lost.
+            raise PartialPut(acknowledged, failed, tag)
+        for error in failed.values():
+            raise error
+        return acknowledged
+
+    def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows of these keys, in the order of the keys; a key that has no row is left out."""
+        info = self._info(table)
+        merger = self._merger(info)
+        if keys.num_rows > GET_KEYS_MAX:
+            raise TooLarge(f"one lookup takes at most {GET_KEYS_MAX:,} keys, not {keys.num_rows:,}; scan instead")
+        check_rows(keys, info.schema.key_columns)
+        encoded = merger.keys.encode(keys).to_pylist()
+        buckets = self._buckets(info, keys, 0)
+        if info.spec.buckets == 1 or keys.num_rows == 1:
+            bucket = int(buckets[0]) if keys.num_rows else 0
+            found = self._tablets.get(info, info.bucket_id(bucket)).get(encoded)
+        else:
+            found = self._gather(info, encoded, buckets)
+        return merger.codec.decode(pa.array(found, pa.binary()).drop_null(), names)
+
+    def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows whose keys start with the values of this one row, in key order."""
+        info = self._info(table)
+        merger = self._merger(info)
+        columns = info.schema.key_columns[: rows.num_columns]
+        check_rows(rows, columns)
+        given = {column.name for column in columns}
+        if not set(info.spec.bucket_key) <= given and info.spec.buckets > 1:
+            raise InvalidArgument(
+                f"a prefix must hold the bucket key ({', '.join(info.spec.bucket_key)}), so that it lies in one"
+                " bucket; create the table with bucket_key=[...] naming the first key columns"
+            )
+        start = merger.keys.encode_prefix(rows, rows.num_columns)[0].as_py()
+        bucket = int(self._buckets(info, rows, 0)[0])
+        values = self._tablets.get(info, info.bucket_id(bucket)).between(start, _successor(start))
+        return merger.codec.decode(pa.array(values, pa.binary()), names)
+
+    def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> TableScan:
+        """Pin every bucket of a table at one moment."""
+        info = self._info(table)
+        self._merger(info)
+        return TableScan.open(self._tablets.of(info), names, limit, self.config.scan_page_rows)
+
+    # --- the log
+
+    def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
+        """The start and end offset of every bucket."""
+        return {tablet.bucket.name: (tablet.log.start, tablet.end) for tablet in self._tablets.of(self._info(table))}
+
+    def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
+        """The first offset of every bucket that was committed at or after this time."""
+        tablets = self._tablets.of(self._info(table))
+        return {tablet.bucket.name: tablet.log.offset_at(timestamp_ms, until=tablet.end) for tablet in tablets}
+
+    def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
+        """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one."""
+        info = self._info(table)
+        number = int(bucket) if bucket.isascii() and bucket.isdigit() else -1
+        if not 0 <= number < info.spec.buckets:
+            raise InvalidArgument(f"there is no bucket {bucket!r}; they are named 0 to {info.spec.buckets - 1}")
+        return read_changelog(self._tablets.get(info, info.bucket_id(number)), offset, stop)
+
+    def describe(self, table: TableId) -> dict[str, object]:
+        """A table and the state of its buckets, in plain values."""
+        offsets = {name: {"start": start, "end": end} for name, (start, end) in self.bounds(table).items()}
+        return {"id": table, **describe(self._info(table)), "offsets": offsets}
+
+    def close(self) -> None:
+        """Flush and close everything. Idempotent."""
+        if self._closed or os.getpid() != self._folder.pid:
+            return
+        self._closed = True
+        try:
+            self._tablets.close()
+        finally:
+            self._meta.close()
+            self._folder.close()
+            self.signal.notify()
+
+    # --- inside
+
+    def _info(self, table: TableId) -> TableInfo:
+        self._check_usable()
+        return self._catalog.by_id(table)
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._folder.pid:
+            raise UsedAfterFork("this database was opened before a fork; call kolk.connect in the child")
+        if self._closed:
+            raise Closed("the database is closed; call kolk.connect again")
+
+    def _check_size(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows > self.config.put_rows_max or rows.nbytes > self.config.put_bytes_max:
+            raise TooLarge(
+                f"a put takes at most {self.config.put_rows_max:,} rows and {self.config.put_bytes_max:,} bytes, this"
+                f" one has {rows.num_rows:,} and {rows.nbytes:,}; put it in pieces, for instance"
+                " `for piece in data.to_batches(max_chunksize=100_000): table.put(piece)`"
+            )
+
+    def _prepare(self, info: TableInfo, write: Write, tag: PlainTag) -> list[tuple[Tablet, Prepared]]:
+        shares = split(write.rows, self._buckets(info, write.rows, tag.writer + tag.seq), info.spec.buckets)
+        tablets = {bucket: self._tablets.get(info, info.bucket_id(bucket)) for bucket in shares}
+        return [
+            (tablets[bucket], tablets[bucket].prepare(replace(write, rows=rows))) for bucket, rows in shares.items()
+        ]
+
+    def _buckets(self, info: TableInfo, rows: pa.RecordBatch, spread: int) -> "np.ndarray":
+        """Each row's bucket. Without a bucket key a whole put goes to one, chosen by its tag: so does its retry."""
+        if info.spec.buckets == 1:
+            return np.zeros(rows.num_rows, "i4")
+        columns = tuple(info.schema.column(name) for name in info.spec.bucket_key)
+        if not columns:
+            return np.full(rows.num_rows, spread % info.spec.buckets, "i4")
+        return bucket_of(rows, columns, info.spec.buckets)
+
+    def _gather(self, info: TableInfo, keys: list[bytes], buckets: "np.ndarray") -> list[bytes | None]:
+        """Look keys up in their buckets and put the answers back in their places."""
+        order = np.argsort(buckets, kind="stable")
+        places: list[int] = order.tolist()
+        ends = np.cumsum(np.bincount(buckets, minlength=info.spec.buckets)).tolist()
+        answers: list[bytes | None] = []
+        for bucket, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if start < end:
+                tablet = self._tablets.get(info, info.bucket_id(bucket))
+                answers += tablet.get([keys[place] for place in places[start:end]])
+        back = np.empty(len(order), "i8")
+        back[order] = np.arange(len(order))
+        return [answers[place] for place in back.tolist()]
+
+    def _merger(self, info: TableInfo) -> Merger:
+        merger = self._tablets.merger(info)
+        if not isinstance(merger, Merger):
+            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
+        return merger
+
+
+def _open_log(disk: Disk, config: EngineConfig, folder: str) -> Log:
+    return Log.open(disk, folder, config.durability, config.log_segment_bytes)
+
+
+def _expected(info: TableInfo, write: Write) -> tuple[Column, ...]:
+    """The columns that the rows of a write must have, in order."""
+    schema = info.schema
+    if write.mode is not MergeMode.ACCUMULATE and info.is_log:
+        raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
+    if write.columns is not None and info.is_log:
+        raise InvalidRows("a log table takes whole rows only")
+    if write.columns is not None:
+        for name in write.columns:
+            schema.column(name)
+    if write.action is Action.DELETE:
+        return schema.key_columns
+    if write.columns is None:
+        return schema.columns
+    chosen = {*schema.primary_key, *write.columns}
+    return tuple(column for column in schema.columns if column.name in chosen)
+
+
+def _successor(prefix: bytes) -> bytes | None:
+    """The first key after all keys that start with ``prefix``."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

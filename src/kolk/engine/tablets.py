@@ -1,0 +1,97 @@
+"""The tablets of a database: opened when first asked for, closed together.
+
+Folders are ``tables/<table id>/<partition id>/<bucket>``: numbers only, never a name that came from outside.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from kolk.errors import Closed, TableNotFound
+from kolk.merge.append import Appender
+from kolk.merge.engine import Merger
+from kolk.model.ids import BucketId, TableId
+from kolk.model.table import TableInfo
+from kolk.runtime.disk import Disk
+from kolk.tablet.tablet import Tablet
+
+OpenTablet = Callable[[BucketId, Path, Merger | Appender], Tablet]
+
+
+class Tablets:
+    """Buckets that are open. Thread-safe: one lock; an open bucket is found without it."""
+
+    def __init__(self, folder: Path, disk: Disk, open_tablet: OpenTablet) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._open = open_tablet
+        self._lock = threading.RLock()
+        # Guarded by _lock.
+        self._tablets: dict[BucketId, Tablet] = {}
+        self._mergers: dict[TableId, Merger | Appender] = {}
+        self._dropped: set[TableId] = set()
+        self._closed = False
+
+    def get(self, info: TableInfo, bucket: BucketId) -> Tablet:
+        """The tablet of a bucket, recovered if this is its first use."""
+        tablet = self._tablets.get(bucket)
+        if tablet is not None:
+            return tablet
+        with self._lock:
+            if self._closed:
+                raise Closed("the database is closed")
+            if info.id in self._dropped:
+                # Its caller looked the table up before the drop; opening the bucket would bring its folder back.
+                raise _gone(info)
+            if bucket not in self._tablets:
+                self._tablets[bucket] = self._open(bucket, self._path(bucket), self.merger(info))
+            return self._tablets[bucket]
+
+    def of(self, info: TableInfo) -> list[Tablet]:
+        """All tablets of a table, in lock order."""
+        return [self.get(info, bucket) for bucket in info.bucket_ids]
+
+    def merger(self, info: TableInfo) -> Merger | Appender:
+        """The table's merger, made once."""
+        with self._lock:
+            if info.id not in self._mergers:
+                made = Appender(info.schema) if info.is_log else Merger(info.schema, info.spec.options)
+                self._mergers[info.id] = made
+            return self._mergers[info.id]
+
+    def drop(self, info: TableInfo) -> None:
+        """Close a dropped table's buckets and remove their files."""
+        with self._lock:
+            self._dropped.add(info.id)
+            for bucket in [bucket for bucket in self._tablets if bucket.table == info.id]:
+                self._tablets.pop(bucket).close(_gone(info))
+            self._mergers.pop(info.id, None)
+            self._disk.remove_tree(str(self._folder / str(info.id)))
+
+    def sweep(self, known: set[TableId]) -> None:
+        """Remove the files of tables that are not in the catalog: a crash came between a drop and its clean-up."""
+        self._disk.make_folder(str(self._folder))
+        for name in self._disk.list(str(self._folder)):
+            if name.isdigit() and TableId(int(name)) not in known:
+                self._disk.remove_tree(str(self._folder / name))
+
+    def close(self) -> None:
+        """Close every tablet. Idempotent; one that fails to close does not keep the others open."""
+        with self._lock:
+            self._closed = True
+            errors: list[Exception] = []
+            while self._tablets:
+                _, tablet = self._tablets.popitem()
+                try:
+                    tablet.close()
+                except Exception as error:  # noqa: BLE001 - raised below, once every tablet had its chance
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+    def _path(self, bucket: BucketId) -> Path:
+        return self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
+
+
+def _gone(info: TableInfo) -> TableNotFound:
+    return TableNotFound(f"the table {str(info.name)!r} was dropped")
