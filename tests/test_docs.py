@@ -1,0 +1,42 @@
+"""The code that people read first is run: the README's and the guide's, top to bottom."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", "docs/guide.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs_as_it_stands(page, tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+    assert blocks
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks))
+
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))
+def test_links_between_pages_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    targets = [target for target in re.findall(r"\]\(([^)#]+)", text) if "://" not in target]
+
+    missing = [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()]
+
+    assert not missing
+
+
+def test_the_demo_runs_and_finds_everything_right():
+    demo = [sys.executable, str(ROOT / "examples" / "demo.py"), "--rows", "20000"]
+
+    done = subprocess.run(demo, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All of it is right." in done.stdout
