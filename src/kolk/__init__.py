@@ -17,6 +17,7 @@ from kolk.client.scan import Scan
 from kolk.client.table import PutResult, Table
 from kolk.config import Durability, EngineConfig
 from kolk.errors import InvalidArgument
+from kolk.model.ids import PlainTag
 from kolk.model.schema import Column, Schema
 from kolk.runtime.rng import Rng
 
@@ -27,6 +28,7 @@ __all__ = [
     "Database",
     "Durability",
     "EngineConfig",
+    "PlainTag",
     "PutResult",
     "Scan",
     "Schema",
@@ -41,6 +43,8 @@ def connect(target: str | os.PathLike[str], *, config: EngineConfig | None = Non
 
     A folder is open in one process at a time; connections to it within the process share it.
     """
+    if not isinstance(target, str | os.PathLike):
+        raise InvalidArgument(f"give the path of a folder, not a {type(target).__name__}")
     if "://" in str(target):
         raise InvalidArgument(f"{target}: this version opens folders only; give a path, such as ./data")
     from kolk.engine.shared import ENGINES

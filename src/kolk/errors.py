@@ -17,8 +17,10 @@
     ├── Unavailable             nothing is wrong with the request; the state of the world is
     │   ├── FolderInUse           another process has the data folder open
     │   ├── DiskFull              nothing was applied; free some space and retry
+    │   ├── TooManyTables         the database has as many tables as it may
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
-    │   ├── Closed                the database, scan or changelog is closed
+    │   │   └── OutcomeUnknown      it stopped while this very put was under way
+    │   ├── Closed                the database or scan is closed
     │   └── UsedAfterFork         a forked child used its parent's database
     ├── PartialPut              some buckets of a put are durable, others failed
     ├── StaleTag                a retried put is too old to be told from a new one
@@ -142,6 +144,19 @@ class Stopped(Unavailable):
     """A bucket met a disk failure and stopped, so that it cannot lie. Reopen the database to recover it."""
 
     code = 43
+
+
+class OutcomeUnknown(Stopped):
+    """The bucket stopped while this put was under way, so whether it is in the log is decided by recovery. Reopen the
+    database and put it again with the same tag."""
+
+    code = 47
+
+
+class TooManyTables(Unavailable):
+    """The database has as many tables as it may. Drop some first."""
+
+    code = 46
 
 
 class Closed(Unavailable):

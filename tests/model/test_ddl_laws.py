@@ -78,7 +78,11 @@ def specs(draw: st.DrawFn) -> TableSpec:
     bucket_key = draw(st.none() | st.lists(st.sampled_from(among), min_size=1, unique=True)) if among else None
     options: dict[str, str] = {}
     if key:
-        versions = [column.name for column in columns if column.type.kind in (Kind.BIGINT, Kind.TIMESTAMP)]
+        versions = [
+            column.name
+            for column in columns
+            if column.type.kind in (Kind.BIGINT, Kind.TIMESTAMP) and column.name not in key
+        ]
         engine = draw(st.sampled_from(["default", "first_row", *(["versioned"] if versions else [])]))
         options["table.merge-engine"] = engine
         if engine == "versioned":

@@ -177,3 +177,11 @@ def _all_options() -> list[TableOptions]:
 @pytest.mark.parametrize("options", _all_options(), ids=lambda options: "-".join(options.text.values()))
 def test_options_are_read_back_from_their_text(options):
     assert TableOptions.parse(options.text, KEYED) == options
+
+
+def test_a_version_column_inside_the_primary_key_is_refused():
+    schema = Schema([Column("id", "bigint"), Column("v", "bigint")], ["id"])
+    options = {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "id"}
+
+    with pytest.raises(InvalidSchema, match="can never differ"):
+        TableOptions.parse(options, schema)

@@ -126,7 +126,7 @@ def test_a_bucket_key_that_names_a_column_twice_is_refused():
     assert refusal(bucket_key=["user", "user"]) == "bucket.key names a column twice: 'user,user'"
 
 
-@pytest.mark.parametrize("text", ["", ",", "user,", "user;day"])
+@pytest.mark.parametrize("text", [",", "user,", "user;day"])
 def test_a_bucket_key_that_cannot_be_read_is_refused(text):
     assert "is not a primary key column" in refusal(options={"bucket.key": text})
 

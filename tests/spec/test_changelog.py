@@ -3,6 +3,7 @@
 import datetime
 import threading
 
+import numpy as np
 import pytest
 
 import kolk
@@ -73,6 +74,8 @@ def test_a_changelog_starts_and_stops_where_it_is_told(counters):
 
     assert [row[1] for row in changes(counters.changelog(start={"0": 6}, stop={"0": 9}))] == [12, 13, 20]
     assert changes(counters.changelog(start="latest")) == []
+    assert len(changes(counters.changelog(stop={"0": 99}))) == 20  # not a follower, so it does not wait for more
+    assert len(changes(counters.changelog(start={"0": np.int64(18)}))) == 2
     assert len(changes(counters.changelog(start="earliest"))) == 20
 
 
@@ -167,6 +170,8 @@ def test_offsets_that_do_not_exist_are_refused(counters):
     for wrong in ({"7": 0}, "sometime", {"0": "1"}, 5):
         with pytest.raises(InvalidArgument):
             counters.changelog(start=wrong)
+    with pytest.raises(InvalidArgument, match="whole numbers"):
+        counters.changelog(stop={"0": 1.5})
     with pytest.raises(InvalidArgument, match="no bucket"):
         counters.changelog(buckets=["9"])
     with pytest.raises(InvalidArgument, match="stop names"):

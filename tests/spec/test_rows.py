@@ -230,6 +230,12 @@ def test_invalid_text_is_refused_before_it_is_stored(pages):
         ("decimal(4, 2)", decimal.Decimal("123.45")),
         ("binary(2)", b"abc"),
         ("tinyint", 128),
+        ("float", 1e300),
+        ("time", datetime.time(1, tzinfo=datetime.UTC)),
+        ("timestamp(9)", pd.Timestamp(1)),
+        ("timestamp", datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)),
+        ("string", "\ud800"),
+        ("date", datetime.date.max - datetime.date.min),
     ],
 )
 def test_a_value_that_is_too_long_or_too_fine_is_refused(db, type, value):
@@ -237,6 +243,46 @@ def test_a_value_that_is_too_long_or_too_fine_is_refused(db, type, value):
 
     with pytest.raises(InvalidRows, match="'v'"):
         table.put({"id": 1, "v": value})
+
+
+def test_times_with_and_without_a_zone_do_not_mix(db):
+    table = db.create_table("t", kolk.Schema([kolk.Column("id", "int"), kolk.Column("v", "timestamp_ltz")], "id"))
+    aware = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    with pytest.raises(InvalidRows, match="mixes"):
+        table.put([{"id": 1, "v": aware}, {"id": 2, "v": aware.replace(tzinfo=None)}])
+
+
+def test_whole_numbers_go_into_decimals(db):
+    table = db.create_table("t", kolk.Schema([kolk.Column("id", "int"), kolk.Column("v", "decimal(10, 2)")], "id"))
+
+    table.put({"id": 1, "v": 5})
+    table.put(pa.table({"id": [2], "v": [7]}))
+
+    assert table.get([1, 2]).column("v").to_pylist() == [decimal.Decimal("5.00"), decimal.Decimal("7.00")]
+    with pytest.raises(InvalidRows, match="'v'"):
+        table.put(pa.table({"id": [3], "v": [10**9]}))
+
+
+def test_keys_of_one_column_come_as_any_array(pages):
+    pages.put([{"page": f"/{i}", "pv": i, "title": None} for i in range(3)])
+
+    for keys in (pa.array(["/1"]), pa.chunked_array([["/1"]]), pd.Series(["/1"]), pl.Series(["/1"]), ("/1",)):
+        assert pages.get(keys).column("pv").to_pylist() == [1]
+    with pytest.raises(InvalidRows, match=r"cannot read rows|cannot be read"):
+        pages.put(pd.Series(["/1"]))
+
+
+def test_a_partial_delete_names_a_column_outside_the_key(pages):
+    with pytest.raises(InvalidArgument, match="at least one column"):
+        pages.delete(["/"], columns=["page"])
+
+
+def test_a_tag_must_be_a_tag(pages):
+    with pytest.raises(InvalidArgument, match="tag"):
+        pages.put({"page": "/", "pv": 1, "title": None}, tag="abc")
+    with pytest.raises(InvalidArgument, match="128-bit"):
+        kolk.PlainTag(-1, 0)
 
 
 def test_a_key_that_is_too_long_is_refused(pages):

@@ -4,7 +4,15 @@ import pyarrow as pa
 import pytest
 
 import kolk
-from kolk.errors import InvalidArgument, InvalidName, InvalidSchema, InvalidStatement, TableExists, TableNotFound
+from kolk.errors import (
+    InvalidArgument,
+    InvalidName,
+    InvalidSchema,
+    InvalidStatement,
+    TableExists,
+    TableNotFound,
+    TooManyTables,
+)
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("x", "double")], primary_key=["id"])
 
@@ -56,8 +64,10 @@ def test_a_dropped_table_is_gone_for_those_who_hold_it_even_if_the_name_returns(
 
 def test_the_files_of_a_table_dropped_in_a_crash_are_removed_at_the_next_start(folder, config):
     with kolk.connect(folder, config=config) as db:
+        gone = db.create_table("gone", SCHEMA).info.id
         db.create_table("orders", SCHEMA).put({"id": 1, "x": 1.0})
-    orphan = folder / "tables" / "77" / "0" / "0"
+        db.drop_table("gone")
+    orphan = folder / "tables" / str(gone) / "0" / "0"
     orphan.mkdir(parents=True)
 
     with kolk.connect(folder, config=config) as db:
@@ -122,3 +132,25 @@ def test_a_bucket_key_that_spark_hashes_otherwise_is_refused(db):
 def test_a_url_is_refused_by_this_version():
     with pytest.raises(InvalidArgument, match="folders only"):
         kolk.connect("kolk://127.0.0.1:9123")
+
+
+def test_arguments_of_the_wrong_kind_are_refused_with_what_is_right(db):
+    with pytest.raises(InvalidSchema, match="from_arrow"):
+        db.create_table("t", SCHEMA.arrow)
+    with pytest.raises(InvalidStatement, match="text"):
+        db.execute(None)
+    with pytest.raises(InvalidSchema, match="merge-engine is one of"):
+        db.create_table("t", SCHEMA, merge_engine=5)
+    with pytest.raises(InvalidSchema, match="names no column"):
+        db.create_table("t", SCHEMA, bucket_key=[])
+    with pytest.raises(InvalidArgument, match="path of a folder"):
+        kolk.connect(5)
+
+
+def test_a_database_has_so_many_tables_and_no_more(db, monkeypatch):
+    monkeypatch.setattr("kolk.engine.catalog.TABLES_MAX", 1)
+    db.create_table("one", SCHEMA)
+
+    with pytest.raises(TooManyTables, match="drop some"):
+        db.create_table("two", SCHEMA, if_not_exists=True)
+    assert db.create_table("one", SCHEMA, if_not_exists=True).name == "one"

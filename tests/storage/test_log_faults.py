@@ -91,6 +91,21 @@ def test_flipped_bit_in_segment_is_refused_not_skipped():
     assert harmless > 100, "index and watermark are only hints"
 
 
+@pytest.mark.parametrize("offset", range(9))
+def test_a_flipped_bit_on_the_way_to_a_frame_leads_to_no_other(offset):
+    disk, expected = three_segments()
+    for position in range(360):
+        rotten = disk.crash(Crash.KEEP)
+        log = open_log(rotten, segment_bytes=300)
+        rotten.flip(f"{FOLDER}/{offset // 3 * 3:020}.log", position, position % 8)
+
+        try:
+            (found,) = log.read(offset, limit_bytes=1)
+        except Corrupted:
+            continue
+        assert (found.header, found.body.to_pybytes()) == expected[offset]
+
+
 def test_a_flipped_bit_is_refused_also_where_every_index_is_lost():
     disk, expected = three_segments()
     for name in disk.list(FOLDER):
@@ -252,6 +267,45 @@ def test_a_sync_in_the_middle_of_a_group_does_not_make_its_beginning_stay():
     log.rollback(mark)
     assert seqs(open_log(disk.crash(Crash.DROP))) == [0]
     assert seqs(open_log(disk)) == [0]
+
+
+def test_frames_before_an_open_group_are_durable_though_they_were_appended_with_it():
+    disk = LossyDisk()
+    log = open_log(disk)
+    log.append([frame(0), frame(1, more=True)])
+    log.sync()
+    log.append([frame(2)])
+    disk.fail_next("sync", IO_ERROR)
+    with pytest.raises(Stopped):
+        log.sync()
+
+    assert seqs(open_log(disk)) == [0]
+
+
+@pytest.mark.parametrize("mode", [Crash.DROP, Crash.KEEP])
+def test_the_index_forgets_what_was_torn(mode):
+    disk = LossyDisk()
+    log = filled(disk, 1)
+    log.append([frame(1, length=6_000, more=True), frame(2, length=6_000, more=True), frame(3, more=True)])
+    log = open_log(disk.crash(mode))
+    log.append([frame(seq, length=5_000 + seq) for seq in range(1, 9)])
+
+    for offset in range(9):
+        assert [found.header.tag.seq for found in log.read(offset)] == list(range(offset, 9))
+
+
+def test_rows_that_hold_log_frames_are_not_taken_for_frames_after_the_damage():
+    """A backup tool that keeps Kolk's own files in a table, and a power cut in the middle of its put."""
+    other = LossyDisk()
+    filled(other, 40)
+    rows = content(other, last_path(other))
+    disk = LossyDisk()
+    log = filled(disk, 3)
+    body = pa.py_buffer(rows)
+    log.append([PendingFrame(tag=PlainTag(7, 3), schema_id=1, rows=1, body=body, timestamp_ms=2_000)])
+    set_content(disk, last_path(disk), content(disk, last_path(disk))[:-200])
+
+    assert seqs(open_log(disk)) == [0, 1, 2]
 
 
 def test_garbage_in_the_watermark_is_ignored():

@@ -6,6 +6,7 @@ within a bucket is the order of the log; between buckets there is none.
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
+from operator import index
 from types import TracebackType
 from typing import Self
 
@@ -113,25 +114,32 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
     unknown = [bucket for bucket in start if bucket not in bounds]
     if unknown:
         raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
-    return dict(start)
+    return _whole_numbers(start, "start")
+
+
+def _whole_numbers(offsets: Mapping[str, int], what: str) -> dict[str, int]:
+    """Offsets as Python numbers; numpy's are welcome."""
+    try:
+        return {bucket: index(offset) for bucket, offset in offsets.items()}
+    except TypeError:
+        raise InvalidArgument(f"{what} maps buckets to whole numbers, not {dict(offsets)!r}") from None
 
 
 def _stops(
     stop: Mapping[str, int] | None, follow: bool, chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]]
 ) -> dict[str, int | None]:
-    """Where each bucket ends: where it is told to, else at its present end, else never."""
-    if stop is not None:
-        unknown = [bucket for bucket in stop if bucket not in bounds]
-        if unknown:
-            raise InvalidArgument(f"stop names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
-    ends: dict[str, int | None] = {bucket: None if follow else bounds[bucket][1] for bucket in chosen}
-    return {bucket: (stop or {}).get(bucket, end) for bucket, end in ends.items()}
+    """Where each bucket ends: where it is told to, but not past its present end unless it follows."""
+    given = _whole_numbers(stop or {}, "stop")
+    unknown = [bucket for bucket in given if bucket not in bounds]
+    if unknown:
+        raise InvalidArgument(f"stop names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+    if follow:
+        return {bucket: given.get(bucket) for bucket in chosen}
+    return {bucket: min(given.get(bucket, bounds[bucket][1]), bounds[bucket][1]) for bucket in chosen}
 
 
 def _check_start(bucket: str, offset: int, bounds: tuple[int, int]) -> None:
     start, end = bounds
-    if not isinstance(offset, int) or isinstance(offset, bool):
-        raise InvalidArgument(f"the start of bucket {bucket!r} is a whole number, not {offset!r}")
     if offset < start:
         raise OffsetOutOfRange(
             f"bucket {bucket!r} starts at offset {start}; {offset} was trimmed. Scan the table and go on from the"

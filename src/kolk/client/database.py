@@ -9,7 +9,7 @@ import pyarrow as pa
 from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.client.tags import Tags
-from kolk.errors import TableNotFound
+from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowTables, TruncateTable, parse
 from kolk.model.names import TableName
 from kolk.model.schema import Schema
@@ -42,6 +42,8 @@ class Database:
         ``buckets`` (1) is how many shares the table has, each with an order of its own; ``bucket_key`` (the primary
         key) chooses the share. ``merge_engine`` is "default", "first_row" or "versioned".
         """
+        if not isinstance(schema, Schema):
+            raise InvalidSchema("schema is a kolk.Schema; make one of an Arrow schema with kolk.Schema.from_arrow(...)")
         spec = TableSpec.make(
             name, schema, buckets=buckets, bucket_key=bucket_key, merge_engine=merge_engine, options=options
         )
@@ -66,6 +68,8 @@ class Database:
     def execute(self, statement: str) -> Table | pa.Table | None:
         """Run one DDL statement: CREATE TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE, SHOW TABLES and
         DESCRIBE (the answer is an Arrow table)."""
+        if not isinstance(statement, str):
+            raise InvalidStatement(f"a statement is text, not a {type(statement).__name__}")
         match parse(statement):
             case CreateTable() as create:
                 return self._table(self._service.create_table(create.spec, if_not_exists=create.if_not_exists))

@@ -6,15 +6,20 @@ they fit, timestamps may change unit if nothing is cut off, but text never becom
 column. Whether the rows obey the schema is decided by whoever serves them.
 """
 
+import datetime
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kolk.errors import InvalidRows
 from kolk.model.schema import Column, Schema
 from kolk.model.types import Kind
+
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 
 Data = Any
 """Rows in any accepted form."""
@@ -41,6 +46,10 @@ def rows_batch(data: Data, schema: Schema, wanted: Sequence[Column], *, ignorabl
 def key_batch(keys: Data, schema: Schema) -> pa.RecordBatch:
     """Primary keys: rows that have them, plain values for a key of one column, or tuples in key order."""
     wanted = schema.key_columns
+    if _is_one_column(keys):
+        if len(wanted) > 1:
+            raise InvalidRows(f"a key of this table has {len(wanted)} values: {', '.join(schema.primary_key)}")
+        keys = _table_of({schema.primary_key[0]: keys})
     if isinstance(keys, list | tuple) and keys and not isinstance(keys[0], Mapping):
         given = keys if isinstance(keys, list) else [keys]
         names = schema.primary_key
@@ -62,18 +71,29 @@ def _columns_of(data: Data, schema: Schema) -> dict[str, pa.Array]:
     return {name: _one_chunk(table.column(name)) for name in table.column_names}
 
 
+def _is_one_column(data: Data) -> bool:
+    """Whether this is a pyarrow array, a numpy array or a pandas or polars series."""
+    return isinstance(data, pa.Array | pa.ChunkedArray) or type(data).__name__ in ("Series", "ndarray")
+
+
 def _table_of(data: Data) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if type(data).__module__.split(".")[0] == "pandas":
-        # Through pandas' own conversion: it drops the index and reads its nullable types.
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    if hasattr(data, "__arrow_c_array__"):
-        return pa.Table.from_batches([pa.record_batch(data)])
+    try:
+        if isinstance(data, pa.Table):
+            return data
+        if isinstance(data, pa.RecordBatch):
+            return pa.Table.from_batches([data])
+        if isinstance(data, dict):
+            return pa.table({name: pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+                             for name, column in data.items()})  # fmt: skip
+        if type(data).__module__.split(".")[0] == "pandas" and type(data).__name__ == "DataFrame":
+            # Through pandas' own conversion: it drops the index and reads its nullable types.
+            return pa.Table.from_pandas(data, preserve_index=False)
+        if hasattr(data, "__arrow_c_stream__") and not _is_one_column(data):
+            return pa.table(data)
+        if hasattr(data, "__arrow_c_array__") and not _is_one_column(data):
+            return pa.Table.from_batches([pa.record_batch(data)])
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise InvalidRows(f"the {type(data).__name__} cannot be read as rows: {error}") from error
     raise InvalidRows(
         f"cannot read rows from a {type(data).__name__}; give an Arrow table, a pandas or polars frame,"
         " or a list of dicts"
@@ -100,17 +120,38 @@ def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array
 def _array_of(values: list[Any], column: Column) -> pa.Array:
     """As pyarrow understands the values by themselves: told the type, it would cut 1.5 down to 1."""
     try:
+        if column.type.kind is Kind.DECIMAL:
+            values = [Decimal(value) if type(value) is int else value for value in values]
+        if column.type.kind in _TEMPORAL:
+            _check_moments(values, column)
         array = pa.array(values)
-        # Python has no single-precision number: whoever writes 0.1 for a float column means the nearest one.
-        return array.cast(pa.float32()) if column.type.kind is Kind.FLOAT and pt.is_float64(array.type) else array
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-        TypeError,
-    ) as error:
+        if column.type.kind is Kind.FLOAT and pt.is_float64(array.type):
+            return _to_float(array, column)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidRows):
+            raise
         raise InvalidRows(f"the column {column.name!r} is a {column.type}: {error}") from error
+    return array
+
+
+def _to_float(array: pa.Array, column: Column) -> pa.Array:
+    """Python has no single-precision number: whoever writes 0.1 for a float column means the nearest one."""
+    narrow = array.cast(pa.float32())
+    if not pc.is_inf(narrow).equals(pc.is_inf(array)):
+        raise InvalidRows(f"the column {column.name!r} is a {column.type}, but a value is out of its range")
+    return narrow
+
+
+def _check_moments(values: list[Any], column: Column) -> None:
+    """pyarrow would drop nanoseconds and the zones of times, and take times without a zone for UTC."""
+    zones = {getattr(value, "tzinfo", None) is not None for value in values if isinstance(value, datetime.datetime)}
+    if len(zones) > 1:
+        raise InvalidRows(f"the column {column.name!r} mixes times with and without a zone")
+    for value in values:
+        if getattr(value, "nanosecond", 0):
+            raise InvalidRows(f"the column {column.name!r}: give nanoseconds in an Arrow or pandas frame, not in dicts")
+        if isinstance(value, datetime.time) and value.tzinfo is not None:
+            raise InvalidRows(f"the column {column.name!r} is a {column.type}, which has no zone")
 
 
 def _converted(array: pa.Array, column: Column) -> pa.Array:
@@ -124,8 +165,11 @@ def _converted(array: pa.Array, column: Column) -> pa.Array:
     if not _same_family(array.type, wanted):
         raise InvalidRows(f"the column {column.name!r} is a {column.type}, got {array.type}; convert it first")
     try:
+        if pt.is_integer(array.type) and pt.is_decimal(wanted):
+            # In two steps: Arrow wants room for every number of the integer type, though only these must fit.
+            array = array.cast(pa.decimal128(min(20 + wanted.scale, 38), wanted.scale))
         return array.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise InvalidRows(f"the column {column.name!r} is a {column.type}: {error}") from error
 
 

@@ -91,6 +91,9 @@ class Table:
         is left goes.
         """
         self._need_key("delete")
+        targets = self._targets(columns)
+        if targets == ():
+            raise InvalidArgument("a partial delete names at least one column outside the key")
         rows = key_batch(keys, self.schema)
         return self._write(
             Write(action=Action.DELETE, rows=rows, columns=self._targets(columns), mode=_mode(mode)), tag
@@ -103,7 +106,7 @@ class Table:
         found = self._service.get(self._info.id, key_batch(keys, self.schema), names)
         return pa.Table.from_batches([found])
 
-    def get_one(self, **key: Any) -> dict[str, Any] | None:
+    def get_one(self, /, **key: Any) -> dict[str, Any] | None:
         """The row of one key as a dict, or None: ``table.get_one(page="/")``."""
         self._need_key("look up")
         if set(key) != set(self.schema.primary_key):
@@ -111,10 +114,11 @@ class Table:
         found = self._service.get(self._info.id, key_batch([key], self.schema))
         return found.to_pylist()[0] if found.num_rows else None
 
-    def prefix(self, columns: Sequence[str] | None = None, **key: Any) -> pa.Table:
+    def prefix(self, /, columns: Sequence[str] | None = None, **key: Any) -> pa.Table:
         """The rows whose key starts with these values, in key order: ``table.prefix(user="ada")``.
 
-        The values must be the first columns of the primary key and hold the bucket key.
+        The values must be the first columns of the primary key and hold the bucket key. ``columns`` chooses what is
+        shown.
         """
         self._need_key("look up")
         wanted = self.schema.key_columns[: len(key)]
@@ -158,6 +162,8 @@ class Table:
 
     def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
         if tag is not None:
+            if not isinstance(tag, PlainTag):
+                raise InvalidArgument(f"tag is the tag of an earlier put or of its error, not {tag!r}")
             return PutResult(self._service.put(self._info.id, write, tag), tag)
         with self._tags.borrow() as fresh:
             return PutResult(self._service.put(self._info.id, write, fresh), fresh)

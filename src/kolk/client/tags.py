@@ -25,8 +25,7 @@ class Tags:
     def borrow(self) -> Iterator[PlainTag]:
         """A fresh tag, for one put."""
         with self._lock:
-            last = self._free.pop() if self._free else PlainTag(self._rng.id128(), -1)
-        tag = PlainTag(last.writer, last.seq + 1)
+            tag = self._free.pop() if self._free else PlainTag(self._rng.id128(), 0)
         yield tag
         with self._lock:
-            self._free.append(tag)
+            self._free.append(PlainTag(tag.writer, tag.seq + 1))

@@ -13,7 +13,7 @@ Everything is done per column with numpy and pyarrow kernels; nothing here runs 
 codec trusts that a batch has exactly its schema's types, and refuses bytes that do not add up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.errors import Corrupted
+from kolk.errors import Corrupted, TooLarge
 from kolk.model.schema import Column, Schema
 from kolk.model.types import Kind
 
 _VARIABLE = (Kind.CHAR, Kind.STRING, Kind.BYTES)
-_BYTES_MAX = 2**31 - 1
+BATCH_BYTES_MAX = 2**30
+"""The most encoded bytes in one batch: half of what Arrow's offsets address, so that old and new rows fit together."""
 _NOTHING = pa.scalar(b"", pa.binary())  # made once: pyarrow is slow to make one of a bare b""
 
 
@@ -134,6 +135,14 @@ class RowCodec:
         return pa.Array.from_buffers(column.type.arrow, rows, [validity, offsets, data], offset=taken.offset)
 
 
+def stored_values(values: Iterable[bytes | None]) -> pa.BinaryArray:
+    """Values as they come from the KV, null where there is none; TooLarge if they are too many for one batch."""
+    array = pa.array(values, pa.binary())
+    if isinstance(array, pa.ChunkedArray) or array.nbytes > BATCH_BYTES_MAX:
+        raise TooLarge(f"the stored rows take more than {BATCH_BYTES_MAX:,} bytes together; ask for fewer at once")
+    return array
+
+
 def slot_type(column: Column) -> str:
     """The numpy type of a fixed-width column's slot; opaque bytes where numpy has no such number."""
     arrow = column.type.arrow
@@ -179,7 +188,7 @@ def _without_nulls(array: pa.Array) -> pa.BinaryArray:
 
 
 def _binary_of_width(head: "np.ndarray[Any, Any]", rows: int, width: int) -> pa.BinaryArray:
-    assert rows * width <= _BYTES_MAX, "the put limits keep a batch below what int32 offsets can address"
+    assert rows * width < 2**31, "the put limits keep a batch below what int32 offsets can address"
     offsets = np.arange(0, rows * width + 1, width, dtype="i4") if rows else np.zeros(1, "i4")
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(head)])
 

@@ -8,7 +8,7 @@ dropped table are removed afterwards, and what a crash leaves of them is found b
 import threading
 
 from kolk.codec.table import decode_table, encode_table
-from kolk.errors import TableExists, TableNotFound
+from kolk.errors import TableExists, TableNotFound, TooManyTables
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.table import TableInfo, TableSpec
@@ -49,6 +49,12 @@ class Catalog:
         """All tables, by name."""
         return [info for _, info in sorted(self._by_name.items())]
 
+    @property
+    def next_id(self) -> int:
+        """Every table that ever was has a smaller id."""
+        counter = self._meta.get(_NEXT)
+        return int(counter.value) if counter else _FIRST_ID
+
     def create(self, spec: TableSpec, now_ms: int) -> TableInfo:
         """Add a table."""
         with self._lock:
@@ -57,7 +63,7 @@ class Catalog:
                     f"there is a table {str(spec.name)!r} already; drop it first, or open it with db.table"
                 )
             if len(self._by_id) >= TABLES_MAX:
-                raise TableExists(f"a database has at most {TABLES_MAX:,} tables; drop some first")
+                raise TooManyTables(f"a database has at most {TABLES_MAX:,} tables; drop some first")
             counter = self._meta.get(_NEXT)
             number = int(counter.value) if counter else _FIRST_ID
             info = TableInfo(id=TableId(number), spec=spec, created_ms=now_ms)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kolk.codec.bucketing import bucket_of, split
+from kolk.codec.row import stored_values
 from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
@@ -25,8 +26,8 @@ from kolk.errors import (
     InvalidArgument,
     InvalidRows,
     KolkError,
+    OutcomeUnknown,
     PartialPut,
-    Stopped,
     TableExists,
     TooLarge,
     UsedAfterFork,
@@ -86,7 +87,7 @@ class Engine:
         self._meta = Meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         self._tablets = Tablets(folder.path / "tables", disk, open_bucket)
-        self._tablets.sweep({info.id for info in self._catalog.list()})
+        self._tablets.sweep({info.id for info in self._catalog.list()}, self._catalog.next_id)
         self._closed = False
 
     @property
@@ -142,8 +143,8 @@ class Engine:
                 acknowledged[tablet.bucket.name] = tablet.put(prepared, tag)
             except KolkError as error:
                 failed[tablet.bucket.name] = error
-        if (acknowledged and failed) or any(isinstance(error, Stopped) for error in failed.values()):
-            # After a disk failure nobody knows yet whether that bucket has the put, so its tag must not be lost.
+        if (acknowledged and failed) or any(isinstance(error, OutcomeUnknown) for error in failed.values()):
+            # Nobody knows yet whether such a bucket has the put, so its tag must not be lost.
             raise PartialPut(acknowledged, failed, tag)
         for error in failed.values():
             raise error
@@ -163,7 +164,7 @@ class Engine:
             found = self._tablets.get(info, info.bucket_id(bucket)).get(encoded)
         else:
             found = self._gather(info, encoded, buckets)
-        return merger.codec.decode(pa.array(found, pa.binary()).drop_null(), names)
+        return merger.codec.decode(stored_values(found).drop_null(), names)
 
     def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows whose keys start with the values of this one row, in key order."""
@@ -180,7 +181,7 @@ class Engine:
         start = merger.keys.encode_prefix(rows, rows.num_columns)[0].as_py()
         bucket = int(self._buckets(info, rows, 0)[0])
         values = self._tablets.get(info, info.bucket_id(bucket)).between(start, _successor(start))
-        return merger.codec.decode(pa.array(values, pa.binary()), names)
+        return merger.codec.decode(stored_values(values), names)
 
     def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> TableScan:
         """Pin every bucket of a table at one moment."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from kolk.errors import Closed, TableNotFound
+from kolk.errors import Closed, Corrupted, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
@@ -35,7 +35,7 @@ class Tablets:
     def get(self, info: TableInfo, bucket: BucketId) -> Tablet:
         """The tablet of a bucket, recovered if this is its first use."""
         tablet = self._tablets.get(bucket)
-        if tablet is not None:
+        if tablet is not None and not tablet.wants_recovery:
             return tablet
         with self._lock:
             if self._closed:
@@ -43,6 +43,9 @@ class Tablets:
             if info.id in self._dropped:
                 # Its caller looked the table up before the drop; opening the bucket would bring its folder back.
                 raise _gone(info)
+            tablet = self._tablets.get(bucket)
+            if tablet is not None and tablet.wants_recovery:
+                self._tablets.pop(bucket).close()
             if bucket not in self._tablets:
                 self._tablets[bucket] = self._open(bucket, self._path(bucket), self.merger(info))
             return self._tablets[bucket]
@@ -53,11 +56,12 @@ class Tablets:
 
     def merger(self, info: TableInfo) -> Merger | Appender:
         """The table's merger, made once."""
-        with self._lock:
-            if info.id not in self._mergers:
-                made = Appender(info.schema) if info.is_log else Merger(info.schema, info.spec.options)
-                self._mergers[info.id] = made
-            return self._mergers[info.id]
+        merger = self._mergers.get(info.id)
+        if merger is None:
+            # Two that race make the same one twice, which is cheaper than waiting for a bucket that recovers.
+            merger = Appender(info.schema) if info.is_log else Merger(info.schema, info.spec.options)
+            self._mergers[info.id] = merger
+        return merger
 
     def drop(self, info: TableInfo) -> None:
         """Close a dropped table's buckets and remove their files."""
@@ -68,12 +72,21 @@ class Tablets:
             self._mergers.pop(info.id, None)
             self._disk.remove_tree(str(self._folder / str(info.id)))
 
-    def sweep(self, known: set[TableId]) -> None:
-        """Remove the files of tables that are not in the catalog: a crash came between a drop and its clean-up."""
+    def sweep(self, known: set[TableId], next_id: int) -> None:
+        """Remove the files of tables that were dropped: a crash came between a drop and its clean-up.
+
+        Files of a table that the catalog has never heard of mean that the catalog is not the one they belong to.
+        """
         self._disk.make_folder(str(self._folder))
-        for name in self._disk.list(str(self._folder)):
-            if name.isdigit() and TableId(int(name)) not in known:
-                self._disk.remove_tree(str(self._folder / name))
+        found = {TableId(int(name)) for name in self._disk.list(str(self._folder)) if name.isdigit()}
+        strange = sorted(table for table in found if table >= next_id)
+        if strange:
+            raise Corrupted(
+                f"{self._folder} has files of table {strange[0]}, which the catalog does not know: the catalog is"
+                " gone or older than its tables. Nothing was changed; restore meta.sqlite from a backup"
+            )
+        for table in found - known:
+            self._disk.remove_tree(str(self._folder / str(table)))
 
     def close(self) -> None:
         """Close every tablet. Idempotent; one that fails to close does not keep the others open."""

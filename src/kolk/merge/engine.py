@@ -24,7 +24,7 @@ from kolk.model.options import ChangelogImage, DeleteBehavior, MergeMode, TableO
 from kolk.model.schema import Schema
 from kolk.model.write import Action, Write
 
-ROW_BYTES_MAX = 16 * 2**20
+ROW_BYTES_MAX = 4 * 2**20
 """The largest encoded row. Larger values belong in files, with their address in the row."""
 
 
@@ -157,7 +157,7 @@ class Merger:
 
     def _check(self, write: Write, rule: Rule) -> None:
         deleting = write.action is Action.DELETE
-        if deleting and write.mode is MergeMode.ACCUMULATE and self.options.delete_behavior is DeleteBehavior.DISABLE:
+        if deleting and self.options.delete_behavior is DeleteBehavior.DISABLE:
             raise DeletesDisabled("deletes are disabled for this table: its table.delete.behavior is 'disable'")
         if write.columns is None:
             return

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NewType
 
+from kolk.errors import InvalidArgument
+
 TableId = NewType("TableId", int)
 
 NO_PARTITION = 0
@@ -35,6 +37,11 @@ class PlainTag:
 
     writer: int
     seq: int
+
+    def __post_init__(self) -> None:
+        for value, limit in ((self.writer, 2**128), (self.seq, 2**63)):
+            if not isinstance(value, int) or not 0 <= value < limit:
+                raise InvalidArgument(f"a write tag is a 128-bit writer and a 63-bit count, not {self}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,8 @@ def _version_column(name: str | None, engine: MergeEngine, schema: Schema) -> st
         raise InvalidSchema(f"{VERSION_COLUMN} must be set for versioned merge engine")
     if name not in schema.names:
         raise InvalidSchema(f"the version column {name!r} is not a column; they are {', '.join(schema.names)}")
+    if name in schema.primary_key:
+        raise InvalidSchema(f"the version column {name!r} is part of the primary key, so it can never differ")
     if schema.column(name).type.kind not in _VERSION_KINDS:
         raise InvalidSchema(
             f"the version column {name!r} is a {schema.column(name).type};"

@@ -35,7 +35,7 @@ class TableSpec:
         """Check arguments and options together; a thing said twice must be said alike."""
         text = {str(key): str(value) for key, value in (options or {}).items()}
         if merge_engine is not None:
-            _say(text, MERGE_ENGINE, merge_engine)
+            _say(text, MERGE_ENGINE, str(merge_engine))
         if buckets is not None:
             _say(text, BUCKET_COUNT, str(buckets))
         if bucket_key is not None:
@@ -107,6 +107,8 @@ def _bucket_key(text: str | None, schema: Schema) -> tuple[str, ...]:
     """The bucket key: by default the primary key; a log table without one spreads puts evenly."""
     if text is None:
         return schema.primary_key
+    if not text.strip():
+        raise InvalidSchema(f"{BUCKET_KEY} names no column; leave it out to use the primary key")
     names = tuple(name.strip() for name in text.split(","))
     allowed = schema.primary_key or schema.names
     for name in names:

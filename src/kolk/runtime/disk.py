@@ -23,7 +23,7 @@ import pyarrow as pa
 from kolk.errors import DiskFull
 
 Chunk = bytes | memoryview | pa.Buffer
-"""Bytes that can be written without being copied first."""
+"""Bytes that can be written without being copied first; a ``memoryview`` is one of bytes."""
 
 IOV_MAX = 1_024
 """How many pieces one ``writev`` takes: POSIX's usual limit, and Linux's."""
@@ -34,6 +34,8 @@ TEMPORARY_SUFFIX = ".tmp"
 # A database's files are its owner's business, as PostgreSQL's are.
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
 
 
 class AppendFile(Protocol):
@@ -220,7 +222,7 @@ class _OsAppendFile:
         return self._size
 
     def write(self, parts: Sequence[Chunk]) -> None:
-        left = [view for view in map(memoryview, parts) if view.nbytes]
+        left = [part for part in parts if len(part)]
         with naming_full_disk(self._path):
             while left:
                 written = os.writev(self._fd, left[:IOV_MAX])
@@ -228,7 +230,7 @@ class _OsAppendFile:
                 left = _without(left, written)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        _sync_data(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -302,10 +304,10 @@ def _write_all(fd: int, data: bytes) -> None:
         left = left[os.write(fd, left) :]
 
 
-def _without(views: list[memoryview], written: int) -> list[memoryview]:
-    """What is left of ``views`` after a write that may have stopped in the middle of one."""
-    for position, view in enumerate(views):
-        if written < view.nbytes:
-            return [view[written:], *views[position + 1 :]]
-        written -= view.nbytes
+def _without(parts: list[Chunk], written: int) -> list[Chunk]:
+    """What is left of ``parts`` after a write that may have stopped in the middle of one."""
+    for position, part in enumerate(parts):
+        if written < len(part):
+            return [memoryview(part)[written:], *parts[position + 1 :]]
+        written -= len(part)
     return []

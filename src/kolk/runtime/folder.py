@@ -22,7 +22,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_dir():
             raise InvalidArgument(f"{path} is a file; give a folder for the data")
-        path.mkdir(parents=True, exist_ok=True)
+        _make_private_folder(path)
         self.path = path
         self.pid = os.getpid()
         self._handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -61,14 +61,15 @@ class Folder:
     def _check_format(self) -> None:
         file = self.path / _FORMAT_FILE
         if not file.exists():
-            if any(entry.name != _LOCK for entry in self.path.iterdir()):
+            temporary = file.with_suffix(".new")  # perhaps left by a crash, just here
+            if any(entry.name not in (_LOCK, temporary.name) for entry in self.path.iterdir()):
                 raise InvalidArgument(f"{self.path} holds other files and no Kolk data; give an empty or new folder")
-            temporary = file.with_suffix(".new")
             with temporary.open("w") as new:
                 new.write(f"kolk {FORMAT}\n")
                 new.flush()
                 os.fsync(new.fileno())
             temporary.rename(file)
+            _sync_folder(self.path)
             return
         words = file.read_text(errors="replace").split()
         if len(words) != 2 or words[0] != "kolk" or not words[1].isdigit():
@@ -77,3 +78,19 @@ class Folder:
             raise UnknownFormat(
                 f"{self.path} has format {words[1]}, this version of Kolk reads up to {FORMAT}: upgrade Kolk"
             )
+
+
+def _make_private_folder(path: Path) -> None:
+    """Create the folder, for its owner alone, with a name that survives a power cut."""
+    for parent in reversed((path, *path.absolute().parents)):
+        if not parent.exists():
+            parent.mkdir(mode=0o700, exist_ok=True)
+            _sync_folder(parent.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

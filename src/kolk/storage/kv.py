@@ -11,13 +11,15 @@ view is a live iterator made at the right moment. An iterator keeps the database
 so whoever pins must drop what it pinned first.
 """
 
+import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -32,13 +34,21 @@ from rocksdict import (
 )
 
 from kolk.codec.key import ROW_PREFIX
-from kolk.errors import Closed, Corrupted, DiskFull, Stopped
+from kolk.errors import Closed, Corrupted, DiskFull, KolkError, Stopped
 from kolk.merge.changes import KvWrites
 
 RECORD_PREFIX = b"\x00"
 _ROWS_END = b"\x02"
 _BLOCK_BYTES = 16 * 1024
 _BLOOM_BITS = 10
+_DAMAGED = "DAMAGED"
+_NO_SPACE = "No space left"
+_PAGE_BYTES = 64 * 2**20
+_PART_BYTES = 2 * 2**20
+_PART_ROWS_MIN = 16
+_PART_ROWS_MAX = 500
+"""A page is read in parts: so few rows that even the largest stay below the 2 GiB that an Arrow array can address."""
+_log = logging.getLogger(__name__)
 
 
 class KvMemory:
@@ -74,21 +84,32 @@ class Pin:
     Confined to one caller at a time. ``close`` drops the iterators, without which RocksDB stays open.
     """
 
-    def __init__(self, db: Any) -> None:
+    def __init__(self, db: Any, translate: Callable[[Exception], KolkError]) -> None:
+        self._translate = translate
         self._values: Any = db.values(from_key=ROW_PREFIX)
         self._cursor: Any = db.iter()
         self._last: bytes | None = None
+        self._part_rows = _PART_ROWS_MIN
 
-    def take(self, rows: int) -> list[bytes]:
-        """The next values in key order, at most ``rows``; fewer (or none) at the end."""
+    def take(self, rows: int) -> pa.BinaryArray:
+        """The next values in key order: at most ``rows``, fewer if they are large, none at the end."""
         if self._values is None:
             raise Closed("this view is closed")
-        values = list(islice(self._values, rows))
-        if values:
-            self._last = values[-1]
-        if len(values) < rows:
-            self._check_end()
-        return values
+        parts: list[pa.BinaryArray] = []
+        size = 0
+        while rows > 0 and size < _PAGE_BYTES:
+            asked = min(rows, self._part_rows)
+            values = list(islice(self._values, asked))
+            if values:
+                self._last = values[-1]
+                parts.append(pa.array(values, pa.binary()))
+                size += parts[-1].nbytes
+                self._part_rows = _next_part_rows(self._part_rows, parts[-1].nbytes)
+            if len(values) < asked:
+                self._check_end()
+                break
+            rows -= asked
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
     def close(self) -> None:
         """Let go. Idempotent."""
@@ -96,51 +117,55 @@ class Pin:
 
     def _check_end(self) -> None:
         """A failed RocksDB iterator looks just like an exhausted one, so look where the end should be."""
-        self._cursor.seek_to_last()
-        self._cursor.status()
-        rows_exist = self._cursor.valid() and self._cursor.key() >= ROW_PREFIX
-        end = self._cursor.value() if rows_exist else None
-        if end != self._last:
-            raise Corrupted("a scan ended before the last row; the bucket's KV is damaged, reopen it to rebuild")
+        try:
+            self._cursor.seek_to_last()
+            self._cursor.status()
+            rows_exist = self._cursor.valid() and self._cursor.key() >= ROW_PREFIX
+            if (self._cursor.value() if rows_exist else None) != self._last:
+                raise Corrupted("a scan ended before the last row")
+        except Exception as error:
+            raise self._translate(error) from error
+
+
+def _next_part_rows(rows: int, size: int) -> int:
+    """More rows at a time while they are small, fewer when they are large: nobody knows the next ones' size."""
+    return min(2 * rows, _PART_ROWS_MAX) if size < _PART_BYTES else max(rows // 2, _PART_ROWS_MIN)
 
 
 class Kv:
-    """One bucket's rows and records. Thread-safe as RocksDB is; the tablet's lock orders the writes."""
+    """One bucket's rows and records. Thread-safe as RocksDB is; the tablet's lock orders the writes.
+
+    Damage that is found in use is remembered in the folder, so that the next open refuses it: the rows are all in
+    the log, and a cache is built anew rather than repaired.
+    """
 
     def __init__(self, path: Path, memory: KvMemory) -> None:
         self.path = path
         # Any: rocksdict's stubs describe its pickling mode, and call properties methods.
         self._no_wal: Any = WriteOptions()
         self._no_wal.disable_wal = True
+        if (path / _DAMAGED).exists():
+            raise Corrupted(f"the KV in {path} was found damaged when it was last used")
         try:
             self._db: Any = Rdict(str(path), memory.options())
         except Exception as error:
-            raise _translated(error) from error
+            raise _opening_failed(error) from error
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """The values under these keys, None where there is none. Sorted keys are faster."""
         try:
             return self._db.get(keys) if keys else []
         except Exception as error:
-            raise _translated(error) from error
+            raise self._translated(error) from error
 
     def between(self, start: bytes, end: bytes | None) -> list[bytes]:
         """The values of the keys from ``start`` up to, not including, ``end``, in key order."""
-        bounded = ReadOptions()
-        if end is not None:
-            bounded.set_iterate_upper_bound(end)
-        try:
-            return list(self._db.values(from_key=start, read_opt=bounded))
-        except Exception as error:
-            raise _translated(error) from error
+        return [value for _, value in self._items(start, end)]
 
     def records(self, prefix: bytes) -> dict[bytes, bytes]:
         """The bucket's own records whose names start with ``prefix``, by name."""
-        bounded = ReadOptions()
-        bounded.set_iterate_upper_bound(ROW_PREFIX)
-        found = self._db.items(from_key=RECORD_PREFIX + prefix, read_opt=bounded)
-        names = ((key[1:], value) for key, value in found)
-        return {name: value for name, value in names if name.startswith(prefix)}
+        found = ((key[1:], value) for key, value in self._items(RECORD_PREFIX + prefix, ROW_PREFIX))
+        return {name: value for name, value in found if name.startswith(prefix)}
 
     def apply(self, writes: Iterable[KvWrites], records: Mapping[bytes, bytes | None], *, clear: bool = False) -> None:
         """Write rows and records in one atomic batch; ``clear`` first removes every row. None deletes a record."""
@@ -159,39 +184,82 @@ class Kv:
         try:
             self._db.write(batch, self._no_wal)
         except Exception as error:
-            raise _translated(error) from error
+            raise self._translated(error) from error
 
     def pin(self) -> Pin:
         """Iterators over the rows as they are now."""
         try:
-            return Pin(self._db)
+            return Pin(self._db, self._translated)
         except Exception as error:
-            raise _translated(error) from error
+            raise self._translated(error) from error
 
     def flush(self) -> None:
         """Write the memtable out, so that a reopen need not replay what it holds."""
         try:
             self._db.flush()
         except Exception as error:
-            raise _translated(error) from error
+            raise self._translated(error) from error
 
     def compact(self) -> None:
         """Merge all files into one level. For tests and maintenance."""
         self._db.compact_range(None, None)
 
     def close(self) -> None:
-        """Flush and close. Idempotent. Every pin must be closed before."""
-        with suppress(DbClosedError):
+        """Flush and close. Idempotent. Every pin must be closed before.
+
+        It cannot fail: what could not be flushed, on a full disk say, is in the log and is replayed.
+        """
+        try:
             self._db.close()
+        except DbClosedError:
+            return
+        except Exception as error:  # noqa: BLE001 - see above; dropping the handle closes it
+            _log.warning("the KV in %s was closed without its last rows: %s", self.path, error)
+            self._db = _NoDb()
+
+    def _items(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values in order. Row by row, because only this kind of iterator tells that it failed."""
+        bounded = ReadOptions()
+        if end is not None:
+            bounded.set_iterate_upper_bound(end)
+        cursor: Any = None
+        try:
+            cursor = self._db.iter(bounded)
+            cursor.seek(start)
+            while cursor.valid():
+                yield cursor.key(), cursor.value()
+                cursor.next()
+            cursor.status()
+        except Exception as error:
+            raise self._translated(error) from error
+        finally:
+            cursor = None  # an error's traceback would keep it, and with it RocksDB open
+
+    def _translated(self, error: Exception) -> KolkError:
+        """rocksdict knows one exception; its text tells what happened. Damage is noted down."""
+        text = str(error)
+        if isinstance(error, DbClosedError):
+            return Closed("the database is closed")
+        if isinstance(error, Corrupted) or text.startswith("Corruption"):
+            with suppress(OSError):
+                (self.path / _DAMAGED).touch()
+            return Corrupted(f"the KV in {self.path} is damaged ({text}); reopen the database to build it anew")
+        if _NO_SPACE in text:
+            return DiskFull(f"RocksDB: {text}; free some space, then retry")
+        return Stopped(f"RocksDB: {text}; close and reopen the database")
 
 
-def _translated(error: Exception) -> Exception:
-    """rocksdict knows one exception; its text tells what happened."""
+class _NoDb:
+    """What stands in for a database whose close failed: nothing can be asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise DbClosedError("DB instance already closed")
+
+
+def _opening_failed(error: Exception) -> KolkError:
     text = str(error)
-    if isinstance(error, DbClosedError):
-        return Closed("the database is closed")
-    if text.startswith(("Corruption", "Invalid argument")):
+    if _NO_SPACE in text:
+        return DiskFull(f"RocksDB: {text}; free some space, then retry")
+    if text.startswith(("Corruption", "Invalid argument")) or "No such file" in text:
         return Corrupted(f"RocksDB: {text}")
-    if "No space left" in text:
-        return DiskFull(f"RocksDB: {text}; free some space and reopen the database")
     return Stopped(f"RocksDB: {text}")

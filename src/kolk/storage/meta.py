@@ -8,14 +8,17 @@ machines can later be served by another store behind the same few calls. SQLite 
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kolk.errors import Corrupted, DiskFull, MetaConflict, Stopped
+from kolk.errors import Closed, Corrupted, DiskFull, MetaConflict, Stopped
 
 ABSENT = 0
 """The version of a record that does not exist."""
+
+_TABLE = "CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB, version INTEGER) WITHOUT ROWID"
 
 RECORD_BYTES_MAX = 900_000
 """Records stay below what ZooKeeper takes, so that a database can move there."""
@@ -44,25 +47,25 @@ class Meta:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        try:
+        with _typed_errors():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS record (key TEXT PRIMARY KEY, value BLOB, version INTEGER) WITHOUT ROWID"
-            )
-        except sqlite3.DatabaseError as error:
-            raise Corrupted(f"the catalog {path.name} cannot be read ({error}); restore it from a backup") from error
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")
+                self._db.execute(_TABLE)
+            except BaseException:
+                self._db.close()
+                raise
 
     def get(self, key: str) -> Record | None:
         """The record of this key."""
-        with self._lock:
+        with self._lock, _typed_errors():
             row = self._db.execute("SELECT key, value, version FROM record WHERE key = ?", (key,)).fetchone()
         return Record(*row) if row else None
 
     def list(self, prefix: str) -> list[Record]:
         """The records whose keys start with ``prefix``, by key."""
-        with self._lock:
+        with self._lock, _typed_errors():
             rows = self._db.execute(
                 "SELECT key, value, version FROM record WHERE substr(key, 1, ?) = ? ORDER BY key",
                 (len(prefix), prefix),
@@ -73,19 +76,15 @@ class Meta:
         """Apply all changes durably, or none."""
         for change in changes:
             assert change.value is None or len(change.value) <= RECORD_BYTES_MAX, "callers limit their records"
-        with self._lock:
+        with self._lock, _typed_errors():
+            self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.execute("BEGIN IMMEDIATE")
                 for change in changes:
                     self._apply(change)
                 self._db.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
-                    raise DiskFull("the disk is full; nothing was changed, free some space and retry") from error
-                if isinstance(error, sqlite3.Error):
-                    raise Stopped(f"the catalog cannot be written ({error}); reopen the database") from error
                 raise
 
     def close(self) -> None:
@@ -105,3 +104,18 @@ class Meta:
             done = self._db.execute(sql, (change.value, change.key, change.expected))
         if done.rowcount != 1:
             raise MetaConflict(f"the record {change.key!r} was changed by somebody else; read it again")
+
+
+@contextmanager
+def _typed_errors() -> Iterator[None]:
+    """What SQLite says, in our words."""
+    try:
+        yield
+    except sqlite3.ProgrammingError as error:
+        raise Closed("the database is closed; call kolk.connect again") from error
+    except sqlite3.OperationalError as error:
+        if "full" in str(error):
+            raise DiskFull("the disk is full; nothing was changed, free some space and retry") from error
+        raise Stopped(f"the catalog cannot be used ({error}); mend that and reopen the database") from error
+    except sqlite3.DatabaseError as error:
+        raise Corrupted(f"the catalog is damaged ({error}); restore meta.sqlite from a backup") from error

@@ -34,8 +34,8 @@ class View:
             if self._pin is None:
                 raise Closed(self._reason)
             values = self._pin.take(rows)
-            self._drained = len(values) < rows
-        return self._codec.decode(pa.array(values, pa.binary()), names) if values else None
+            self._drained = not len(values)
+        return None if self._drained else self._codec.decode(values, names)
 
     def close(self) -> None:
         """Let the rows go. Idempotent."""

@@ -3,7 +3,8 @@
 A plain put carries its writer's random id and the writer's own count of puts. Of each writer the last few
 counts are kept with the end offsets they were answered with. The entry is written to the KV in the same batch
 as the rows, and it is rebuilt from frame tags when the log is replayed, so a retry is recognised across a
-restart too. What is forgotten is never guessed at: a put at or below the newest forgotten count is refused.
+restart too. Of a known writer nothing is guessed: a put at or below its newest forgotten count is refused. A writer
+that was idle for a week is forgotten altogether.
 
 Record: name ``w`` + writer (16 bytes); value ``i64 forgotten | i64 last use, ms | (i64 seq, i64 end) ...``.
 """

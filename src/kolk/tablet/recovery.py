@@ -2,7 +2,8 @@
 
 The KV reopens at its last flush; its applied offset tells where that was. From there the log's frames are done
 again, rows and write tags, until both stand at the same offset. The time this takes is bounded by the tail, never
-by the table. A KV that is gone or damaged is no loss while the log still starts at 0: it is built anew.
+by the table. A KV that is gone or damaged is no loss while the log still starts at 0: it is built anew. That of a log
+table has nothing but write tags; those that its log still knows are enough.
 """
 
 import logging
@@ -47,8 +48,7 @@ def open_tablet(
     log = open_log(str(folder / "log"))
     kv: Kv | None = None
     try:
-        kv = _open_kv(folder / "kv", log, disk, open_kv)
-        dedup = Dedup(kv.records(WRITER_RECORD))
+        kv, dedup = _open_kv(folder / "kv", log, merger, disk, open_kv)
         _replay(log, kv, merger, dedup)
         return Tablet(bucket, merger, log, kv, dedup, clock, signal)
     except BaseException:
@@ -58,15 +58,25 @@ def open_tablet(
         raise
 
 
-def _open_kv(folder: Path, log: Log, disk: Disk, open_kv: Callable[[Path], Kv]) -> Kv:
+def _open_kv(
+    folder: Path, log: Log, merger: Merger | Appender, disk: Disk, open_kv: Callable[[Path], Kv]
+) -> tuple[Kv, Dedup]:
     try:
-        return open_kv(folder)
+        return _with_tags(open_kv(folder))
     except Corrupted:
-        if log.start > 0:
+        if log.start > 0 and isinstance(merger, Merger):
             raise
         _log.warning("the KV in %s is damaged; it is built anew from the log", folder)
         disk.remove_tree(str(folder))
-        return open_kv(folder)
+        return _with_tags(open_kv(folder))
+
+
+def _with_tags(kv: Kv) -> tuple[Kv, Dedup]:
+    try:
+        return kv, Dedup(kv.records(WRITER_RECORD))
+    except BaseException:
+        kv.close()
+        raise
 
 
 def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> None:

@@ -21,13 +21,14 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from weakref import WeakSet
 
 import pyarrow as pa
 
-from kolk.errors import Closed, DiskFull, KolkError, Stopped
+from kolk.codec.row import stored_values
+from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger, Prepared
@@ -87,6 +88,7 @@ class Tablet:
         self._views: WeakSet[View] = WeakSet()
         self._refusal: KolkError | None = None
         self._closed = False
+        self._wants_recovery = False
         # Written under _lock, read by anyone: one reference, replaced whole.
         self._published = log.end
 
@@ -94,6 +96,11 @@ class Tablet:
     def end(self) -> int:
         """The published end: everything below is durable, applied and visible."""
         return self._published
+
+    @property
+    def wants_recovery(self) -> bool:
+        """Whether it stopped for a reason that recovery, without anybody's help, may mend."""
+        return self._wants_recovery
 
     def prepare(self, write: Write) -> Prepared:
         """Step 1, which needs no lock and applies nothing: all that can be wrong with the rows is found here."""
@@ -167,12 +174,12 @@ class Tablet:
             self._closed = True
             healthy = self._refusal is None
             self._refuse(reason or Closed("the database is closed"))
-            try:
-                if healthy:
+            if healthy:
+                with suppress(KolkError):
+                    # Only to spare the next open a replay: on a full disk there is nothing to lose but time.
                     self._kv.flush()
-            finally:
-                self._kv.close()
-                self.log.close()
+            self._kv.close()
+            self.log.close()
 
     def _pass(self, batch: Sequence[_Pending]) -> None:
         """Serve these puts; every one of them is done afterwards, whatever happens."""
@@ -217,7 +224,7 @@ class Tablet:
 
     def _commit(self, frames: list[PendingFrame], writes: list[KvWrites], writers: Mapping[int, Writer]) -> None:
         """Append, sync, apply, publish. Only a full disk at the append leaves the tablet serving."""
-        with self._stopping_on_failure(but=DiskFull):
+        with self._stopping_on_failure(but=(DiskFull, TooLarge)):
             self.log.append(frames)
         self._finish(writes, writers)
 
@@ -252,18 +259,22 @@ class Tablet:
         yield self._frame(tag, Changes())
 
     @contextmanager
-    def _stopping_on_failure(self, but: type[KolkError] | tuple[()] = ()) -> Iterator[None]:
+    def _stopping_on_failure(self, but: tuple[type[KolkError], ...] = ()) -> Iterator[None]:
         """After any other failure nobody knows what is on disk: refuse everything until recovery has looked."""
         try:
             yield
         except but:
             raise
         except BaseException as error:
-            stopped = Stopped(f"bucket {self.bucket.name} stopped: {error}; close and reopen the database")
-            self._refuse(stopped)
+            # RocksDB found its disk full after the log had the frames: recovery applies them once there is space.
+            self._wants_recovery = isinstance(error, DiskFull)
+            what = "free some space, then retry" if self._wants_recovery else "close and reopen the database"
+            self._refuse(Stopped(f"bucket {self.bucket.name} stopped: {error}; {what}"))
             if not isinstance(error, Exception):
                 raise
-            raise stopped from error
+            unknown = OutcomeUnknown(f"bucket {self.bucket.name} stopped under this put: {error}; {what}")
+            unknown.retriable = self._wants_recovery
+            raise unknown from error
 
     def _refuse(self, reason: KolkError) -> None:
         self._refusal = reason
@@ -293,8 +304,7 @@ class _Stored:
         """What is stored under each of the put's keys, null for nothing."""
         if put.blind:
             return pa.array([], pa.binary())
-        values = self._single if self._single is not None else map(self._current.__getitem__, put.keys)
-        return pa.array(values, pa.binary(), size=len(put.keys))
+        return stored_values(self._single if self._single is not None else [self._current[key] for key in put.keys])
 
     def overlay(self, writes: KvWrites) -> None:
         """Let the later puts of the pass see this one."""

@@ -1,0 +1,281 @@
+"""Faults on purpose, in a real process and on a real disk: being killed, and calls that fail.
+
+What ``kolk.testing.disk`` models in memory happens here for real. A ``KillingDisk`` and a ``KillingKv`` take the
+place of the disk and the KV of an engine and end their own process with SIGKILL at a chosen step of a put; a
+``FailingDisk`` lets chosen calls fail with an error of the operating system. All come in through constructors:
+``Engine(folder, config, disk=..., open_kv=...)``. Nothing is patched, and without a fault armed they do exactly
+what they stand for.
+"""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from kolk.merge.changes import KvWrites
+from kolk.runtime.disk import AppendFile, Chunk, OsDisk, naming_full_disk
+from kolk.storage.kv import Kv, KvMemory
+
+
+class Step(Enum):
+    """A moment on the way of a put, or of closing, at which a process can be made to die."""
+
+    BEFORE_APPEND = "before append"
+    HALF_APPEND = "half append"
+    """Half of the bytes of the write are in the file."""
+    AFTER_APPEND = "after append"
+    BEFORE_SYNC = "before sync"
+    AFTER_SYNC = "after sync"
+    BEFORE_WATERMARK = "before watermark"
+    AFTER_WATERMARK = "after watermark"
+    BEFORE_APPLY = "before apply"
+    AFTER_APPLY = "after apply"
+    BEFORE_INDEX = "before index"
+    """A segment is full and synced; its index is not written."""
+    BEFORE_ROLL = "before roll"
+    """The file of a new segment is about to be made."""
+    AFTER_ROLL = "after roll"
+    """The file is made; its name is not durable yet."""
+    BEFORE_FLUSH = "before flush"
+    AFTER_FLUSH = "after flush"
+
+
+class KillSwitch:
+    """Ends its process with SIGKILL when a step is reached for the n-th time; without a step, never.
+
+    A line with the step goes to ``report`` first, so that whoever waits for the process knows that it died
+    where it was meant to. Thread-safe.
+    """
+
+    def __init__(self, step: Step | None = None, occurrence: int = 1, *, report: Path | None = None) -> None:
+        assert occurrence >= 1, "occurrences count from 1"
+        self._step = step
+        self._left = occurrence
+        self._report = report
+        self._lock = threading.Lock()
+
+    def at(self, step: Step) -> None:
+        """The process is at this step: die if this is the one."""
+        if self.is_due(step):
+            self.kill()
+
+    def is_due(self, step: Step) -> bool:
+        """Count the step; whether the time has come. Who asks must then call ``kill``."""
+        if step is not self._step:
+            return False
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+    def kill(self) -> None:
+        """Die, as by ``kill -9``: no handler runs, nothing is flushed."""
+        if self._report is not None and self._step is not None:
+            self._report.write_text(self._step.value + "\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("nothing runs after SIGKILL")
+
+
+class KillingDisk(OsDisk):
+    """The real disk, with a kill switch around everything that a log does to it. Thread-safe as ``OsDisk``."""
+
+    def __init__(self, switch: KillSwitch) -> None:
+        self._switch = switch
+
+    def open_append(self, path: str) -> AppendFile:
+        """See ``Disk``. A file that is not there yet is a new segment: the log rolls."""
+        if self.exists(path):
+            return _KillingFile(super().open_append(path), self._switch)
+        self._switch.at(Step.BEFORE_ROLL)
+        made = super().open_append(path)
+        self._switch.at(Step.AFTER_ROLL)
+        return _KillingFile(made, self._switch)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See ``Disk``."""
+        self._switch.at(Step.BEFORE_INDEX)
+        super().replace(path, data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """See ``Disk``."""
+        self._switch.at(Step.BEFORE_WATERMARK)
+        super().overwrite(path, data)
+        self._switch.at(Step.AFTER_WATERMARK)
+
+
+class KillingKv(Kv):
+    """The real KV, with a kill switch around its writes. Thread-safe as ``Kv``."""
+
+    def __init__(self, path: Path, memory: KvMemory, switch: KillSwitch) -> None:
+        super().__init__(path, memory)
+        self._switch = switch
+
+    def apply(self, writes: Iterable[KvWrites], records: Mapping[bytes, bytes | None], *, clear: bool = False) -> None:
+        """See ``Kv``."""
+        self._switch.at(Step.BEFORE_APPLY)
+        super().apply(writes, records, clear=clear)
+        self._switch.at(Step.AFTER_APPLY)
+
+    def flush(self) -> None:
+        """See ``Kv``."""
+        self._switch.at(Step.BEFORE_FLUSH)
+        super().flush()
+        self._switch.at(Step.AFTER_FLUSH)
+
+
+class _KillingFile:
+    """An ``AppendFile`` with a kill switch. Confined to one call at a time."""
+
+    def __init__(self, file: AppendFile, switch: KillSwitch) -> None:
+        self._file = file
+        self._switch = switch
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, parts: Sequence[Chunk]) -> None:
+        self._switch.at(Step.BEFORE_APPEND)
+        if self._switch.is_due(Step.HALF_APPEND):
+            self._file.write([_half(parts)])
+            self._switch.kill()
+        self._file.write(parts)
+        self._switch.at(Step.AFTER_APPEND)
+
+    def sync(self) -> None:
+        self._switch.at(Step.BEFORE_SYNC)
+        self._file.sync()
+        self._switch.at(Step.AFTER_SYNC)
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Call(Enum):
+    """A call that a ``FailingDisk`` can let fail."""
+
+    WRITE = "write"
+    """An append. Half of the bytes are written first, as by a short write."""
+    SYNC = "sync"
+    CREATE = "create"
+    """A new segment's file."""
+    SYNC_FOLDER = "sync_folder"
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error, for calls on paths that contain ``within``."""
+
+    number: int
+    within: str
+
+
+class FailingDisk(OsDisk):
+    """The real disk, some of whose calls fail when told to. Thread-safe as ``OsDisk``.
+
+    ``calls`` counts what was tried, by call and path, failures included: with it a test sees that a failed
+    sync is not tried again.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[Call, str]] = Counter()
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._once: dict[Call, list[_Failure | None]] = {}
+        self._always: dict[Call, _Failure] = {}
+
+    def fail_next(self, call: Call, number: int, *, after: int = 0, within: str = "") -> None:
+        """Let one call fail with this errno, after ``after`` good ones, all on paths that contain ``within``."""
+        with self._lock:
+            self._once.setdefault(call, []).extend([*[None] * after, _Failure(number, within)])
+
+    def fail_always(self, call: Call, number: int, *, within: str = "") -> None:
+        """Let the call fail with this errno until ``heal``."""
+        with self._lock:
+            self._always[call] = _Failure(number, within)
+
+    def heal(self) -> None:
+        """Let every call succeed again: space was freed."""
+        with self._lock:
+            self._once.clear()
+            self._always.clear()
+
+    def attempts(self, call: Call, within: str = "") -> int:
+        """How often a call was tried on paths that contain ``within``."""
+        with self._lock:
+            return sum(count for (made, path), count in self.calls.items() if made is call and within in path)
+
+    def open_append(self, path: str) -> AppendFile:
+        """See ``Disk``."""
+        if not self.exists(path):
+            with naming_full_disk(path):
+                self.attempt(Call.CREATE, path)
+        return _FailingFile(super().open_append(path), path, self)
+
+    def sync_folder(self, path: str) -> None:
+        """See ``Disk``."""
+        self.attempt(Call.SYNC_FOLDER, path)
+        super().sync_folder(path)
+
+    def attempt(self, call: Call, path: str) -> None:
+        """Count a call, and fail if it is this one's turn."""
+        with self._lock:
+            self.calls[call, path] += 1
+            failure = self._due(call, path)
+        if failure is not None:
+            raise OSError(failure.number, os.strerror(failure.number), path)
+
+    def _due(self, call: Call, path: str) -> _Failure | None:
+        always = self._always.get(call)
+        if always is not None and always.within in path:
+            return always
+        queue = self._once.get(call, [])
+        # Good calls that are waited for count only on the paths of the failure behind them.
+        coming = next((failure for failure in queue if failure is not None), None)
+        if coming is None or coming.within not in path:
+            return None
+        return queue.pop(0)
+
+
+class _FailingFile:
+    """An ``AppendFile`` of a ``FailingDisk``. Confined to one call at a time."""
+
+    def __init__(self, file: AppendFile, path: str, disk: FailingDisk) -> None:
+        self._file = file
+        self._path = path
+        self._disk = disk
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, parts: Sequence[Chunk]) -> None:
+        with naming_full_disk(self._path):
+            try:
+                self._disk.attempt(Call.WRITE, self._path)
+            except OSError:
+                self._file.write([_half(parts)])
+                raise
+        self._file.write(parts)
+
+    def sync(self) -> None:
+        self._disk.attempt(Call.SYNC, self._path)
+        self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _half(parts: Sequence[Chunk]) -> bytes:
+    """The first half of the bytes, at least one of them missing."""
+    whole = b"".join(map(memoryview, parts))
+    return whole[: len(whole) // 2]
