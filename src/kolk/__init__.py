@@ -45,6 +45,10 @@ def connect(target: str | os.PathLike[str], *, config: EngineConfig | None = Non
     """
     if not isinstance(target, str | os.PathLike):
         raise InvalidArgument(f"give the path of a folder, not a {type(target).__name__}")
+    if config is not None and not isinstance(config, EngineConfig):
+        raise InvalidArgument("config is a kolk.EngineConfig, such as kolk.EngineConfig(durability='machine')")
+    if "\0" in str(target):
+        raise InvalidArgument("a path has no NUL in it")
     if "://" in str(target):
         raise InvalidArgument(f"{target}: this version opens folders only; give a path, such as ./data")
     from kolk.engine.shared import ENGINES

@@ -10,6 +10,8 @@ from enum import Enum
 from kolk.errors import InvalidArgument
 
 MIB = 2**20
+PUT_BYTES_LIMIT = 1024 * MIB
+"""Arrow addresses 2 GiB in one array, and a put meets the rows that are stored."""
 
 
 class Durability(Enum):
@@ -46,6 +48,8 @@ class EngineConfig:
             value = getattr(self, field.name)
             if field.name != "durability" and (not isinstance(value, int) or value < 1):
                 raise InvalidArgument(f"{field.name} is a positive whole number, not {value!r}")
+        if self.put_bytes_max > PUT_BYTES_LIMIT:
+            raise InvalidArgument(f"put_bytes_max is at most {PUT_BYTES_LIMIT:,}, not {self.put_bytes_max:,}")
 
 
 def _durability(given: object) -> Durability:

@@ -24,6 +24,7 @@
     │   └── UsedAfterFork         a forked child used its parent's database
     ├── PartialPut              some buckets of a put are durable, others failed
     ├── StaleTag                a retried put is too old to be told from a new one
+    ├── InternalError           something inside failed that should not; please report it
     ├── MetaConflict            a catalog record was changed by somebody else meanwhile
     └── Corrupted               bytes on disk are not what was written
         └── UnknownFormat         the folder was written by a newer Kolk
@@ -191,12 +192,22 @@ class PartialPut(KolkError):
         self.tag = tag
         self.retriable = all(error.retriable for error in failed.values())
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """So that it crosses process borders whole."""
+        return PartialPut, (self.acknowledged, self.failed, self.tag)
+
 
 class StaleTag(KolkError):
     """A retried put is older than the writes the bucket remembers of its writer, so nobody can tell any
     more whether it was applied. Read the rows back before writing them again."""
 
     code = 51
+
+
+class InternalError(KolkError):
+    """Something inside failed that should not have, such as running out of memory. The cause is attached."""
+
+    code = 2
 
 
 class MetaConflict(KolkError):

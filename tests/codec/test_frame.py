@@ -79,7 +79,7 @@ def with_crc(frame):
 i64 = st.integers(-(2**63), 2**63 - 1)
 positive = st.integers(0, 2**63 - 1)
 tags = st.one_of(
-    st.builds(PlainTag, st.integers(0, 2**128 - 1), i64),
+    st.builds(PlainTag, st.integers(0, 2**128 - 1), positive),
     st.builds(TransactionTag, i64, i64),
     st.builds(OwnerTag, i64, i64, i64, i64, i64, st.booleans()),
     st.builds(UndoTag, i64, i64, st.booleans()),
@@ -199,6 +199,7 @@ def test_a_whole_frame_of_a_later_format_is_told_from_a_damaged_one():
         ("owner, sealed", 12, 1),  # rows without a body
         ("plain", 23, 0x80),  # a negative base offset
         ("plain", 47, 0x80),  # a negative synced position
+        ("plain", 71, 0x80),  # a negative count of puts
         ("plain", 72, 1),  # a slot that plain tags do not use
         ("system ttl", 48, 9),  # system work that does not exist
         ("plain", 88, 97),  # a body that is not aligned

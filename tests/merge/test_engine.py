@@ -53,7 +53,7 @@ def shown(changes: Changes) -> list[tuple[str, dict]]:
         return []
     changes.rows.validate(full=True)
     rows = plain_rows(changes.rows)
-    return [(SYMBOLS[row.pop("_op")], row) for row in rows]
+    return [(SYMBOLS[row.pop("__op")], row) for row in rows]
 
 
 def upsert(rows: pa.RecordBatch, columns=None, mode=MergeMode.ACCUMULATE) -> Write:

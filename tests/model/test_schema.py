@@ -51,17 +51,14 @@ def test_key_columns_stand_in_key_order_and_value_columns_in_schema_order():
     assert [column.name for column in schema.key_columns] == ["d", "b"]
     assert [column.name for column in schema.value_columns] == ["a", "c"]
 
-
-def test_a_column_is_found_by_name_and_by_position():
     schema = Schema([PAGE, PV])
 
     assert schema.column("pv").type == DataType(Kind.BIGINT)
-    assert schema.position("pv") == 1
 
 
 def test_asking_for_an_unknown_column_lists_the_columns():
     with pytest.raises(InvalidRows, match="there is no column 'nope'; the columns are page, pv"):
-        Schema([PAGE, PV]).position("nope")
+        Schema([PAGE, PV]).column("nope")
 
 
 def test_the_arrow_form_has_types_and_nullability():
@@ -155,3 +152,33 @@ def test_schemas_and_columns_are_frozen():
 def test_column_names_must_differ_in_more_than_case():
     with pytest.raises(InvalidSchema, match="more than case"):
         Schema([Column("page", "string"), Column("Page", "string")])
+
+
+@pytest.mark.parametrize("name", ["_bucket", "_log_offset", "_Change_Type"])
+def test_the_names_of_the_change_columns_are_taken(name):
+    with pytest.raises(InvalidSchema, match="taken"):
+        Schema([Column("id", "int"), Column(name, "int")], "id")
+
+
+def test_an_arrow_type_is_a_column_type_and_nothing_else_is():
+    assert Column("a", pa.int64()).type == DataType.parse("bigint")
+    for wrong in (None, 5, int, pa.list_(pa.int8())):
+        with pytest.raises(InvalidSchema):
+            Column("a", wrong)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(5,), ([("a", "int")],), ([Column("a", "int")], 5), ([Column("a", "int")], [["a"]]), (None,)]
+)
+def test_a_schema_of_other_things_is_refused(arguments):
+    with pytest.raises(InvalidSchema):
+        Schema(*arguments)
+
+
+def test_aggregates_are_named_and_refused_until_they_exist():
+    with pytest.raises(InvalidSchema, match="not available"):
+        Column("pv", "bigint", agg="sum")
+    with pytest.raises(InvalidSchema, match="not available"):
+        Schema.from_arrow(pa.schema([("a", pa.int8())]), agg={"a": "sum"})
+    with pytest.raises(InvalidSchema, match="from_arrow takes"):
+        Schema.from_arrow(None)

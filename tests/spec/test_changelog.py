@@ -206,3 +206,19 @@ def test_truncating_a_log_table_forgets_its_log_and_keeps_counting(folder, confi
         assert [(row["_log_offset"], row["n"]) for b in events.changelog() for row in b.to_pylist()] == [(2, 3)]
         with pytest.raises(OffsetOutOfRange, match="trimmed"):
             events.changelog(start={"0": 0})
+
+
+def test_a_closed_changelog_says_so_instead_of_looking_finished(counters):
+    counters.put({"id": 1, "n": 1})
+    changelog = counters.changelog()
+    changelog.close()
+
+    with pytest.raises(Closed, match="changelog is closed"):
+        list(changelog)
+    for wrong in ("12", 5):
+        with pytest.raises(InvalidArgument, match="buckets is a list"):
+            counters.changelog(buckets=wrong)
+    with pytest.raises(InvalidArgument, match="stop is offsets"):
+        counters.changelog(stop=5)
+    with pytest.raises(InvalidArgument, match="start is"):
+        counters.changelog(start=np.array([1, 2]))

@@ -1,5 +1,6 @@
 """A retried put is applied once, also across a restart; and one folder has one owner."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -8,7 +9,16 @@ import threading
 import pytest
 
 import kolk
-from kolk.errors import FolderInUse, InvalidArgument, StaleTag, UnknownFormat, UsedAfterFork
+from kolk.errors import (
+    Closed,
+    DiskFull,
+    FolderInUse,
+    InvalidArgument,
+    PartialPut,
+    StaleTag,
+    UnknownFormat,
+    UsedAfterFork,
+)
 from kolk.model.ids import PlainTag
 from kolk.tablet.dedup import KEPT_PER_WRITER
 
@@ -84,6 +94,8 @@ def test_connections_of_one_process_share_the_folder_and_the_last_one_closes_it(
     first.close()
 
     assert lines(second.table("events")) == [1]
+    with pytest.raises(Closed):
+        first.tables()
     with pytest.raises(InvalidArgument, match="other settings"):
         kolk.connect(folder, config=kolk.EngineConfig(durability="machine"))
     second.close()
@@ -122,14 +134,26 @@ if child == 0:
         except (kolk.errors.UsedAfterFork, kolk.errors.FolderInUse) as error:
             print(type(error).__name__, flush=True)
     db.close()
-    os._exit(0)
+    del db, table
+    print("child ends", flush=True)
+    raise SystemExit  # as usual, with everything torn down
 os.waitpid(child, 0)
 table.put({{"id": 2}})
-print(table.scan().to_arrow().num_rows)
+print(table.scan().to_arrow().num_rows, flush=True)
+sleeper = os.fork()
+if sleeper == 0:
+    os.read(end, 1)
+    os._exit(0)
+db.close()
+kolk.connect({str(folder)!r}).close()  # the child that still lives does not hold the folder
+print("reopened", flush=True)
+os.kill(sleeper, 9)
 """
+    script = script.replace("import os, kolk", "import os, kolk\nend, _ = os.pipe()")
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, timeout=60, check=True)
 
-    assert done.stdout.split() == [b"UsedAfterFork", b"FolderInUse", b"1"]
+    expected = [b"UsedAfterFork", b"FolderInUse", b"child ends", b"1", b"reopened"]
+    assert done.stdout.splitlines() == expected
     assert UsedAfterFork.retriable is False
 
 
@@ -149,3 +173,20 @@ def test_a_folder_with_other_files_is_not_taken(tmp_path):
     with pytest.raises(InvalidArgument, match="is a file"):
         kolk.connect(tmp_path / "thesis.txt")
     assert os.path.exists(tmp_path / "thesis.txt")
+
+
+def test_the_error_of_a_half_done_put_crosses_process_borders_whole():
+    error = PartialPut({"0": 1}, {"1": DiskFull("full")}, PlainTag(1, 2))
+
+    again = copy.copy(error)
+
+    assert (again.acknowledged, again.tag, again.retriable) == ({"0": 1}, PlainTag(1, 2), True)
+    assert str(again) == str(error)
+
+
+def test_paths_that_cannot_be_folders_are_typed_errors():
+    for path in ("a\0b", "/dev/null/x"):
+        with pytest.raises(kolk.errors.KolkError):
+            kolk.connect(path)
+    with pytest.raises(InvalidArgument, match="EngineConfig"):
+        kolk.connect("x", config={})

@@ -11,6 +11,7 @@ import pytest
 import kolk
 from kolk.errors import DeletesDisabled, InvalidArgument, InvalidRows, TooLarge
 
+SHOUTED = pa.schema([pa.field("page", pa.string(), metadata={"a": "b"}), ("pv", pa.int64()), ("title", pa.string())])
 EVERY_TYPE = {
     "boolean": True,
     "tinyint": -128,
@@ -73,6 +74,9 @@ def test_rows_come_from_arrow_pandas_polars_and_dicts_alike(pages):
         {"page": "/", "pv": 1, "title": "x"},
         pa.table(rows).cast(pa.schema([("page", pa.large_string()), ("pv", pa.int16()), ("title", pa.string_view())])),
         pa.table({**rows, "title": pa.array(["x"]).dictionary_encode()}),
+        pl.DataFrame(rows).with_columns(pl.col("title").cast(pl.Categorical)),
+        pa.table(rows).to_batches()[0].to_struct_array(),
+        pa.table({**rows, "title": pa.array(["x"], pa.string())}).cast(SHOUTED),
     ]
 
     ends = [sum(pages.put(source).offsets.values()) for source in sources]
@@ -192,6 +196,9 @@ def test_a_prefix_must_lie_in_one_bucket_and_be_a_prefix(db):
         ({"page": "/", "pv": True, "title": None}, "'pv' is a bigint, got bool"),
         ({"page": "/", "pv": 2**70, "title": None}, "'pv' is a bigint"),
         ([{"page": "/", "pv": 1, "title": "x"}, {"page": "/", "pv": "y", "title": "x"}], "'pv' is a bigint"),
+        ([{"page": "/", "pv": 1, "title": "x"}, {"page": "/b", "pv": 1}], "row 1 and row 0 differ in title"),
+        (pa.table({"page": ["/"], "pv": [1], "title": [["nested"]]}), "'title' is a string"),
+        (pa.table({"page": ["/"]}).append_column("page", [["/"]]), "twice"),
         ("nonsense", "cannot read rows from a str"),
         (["/"], "a row is a dict"),
         (pa.table({"page": ["/"], "pv": ["1"], "title": ["x"]}), "'pv' is a bigint, got string"),
@@ -273,6 +280,32 @@ def test_keys_of_one_column_come_as_any_array(pages):
         pages.put(pd.Series(["/1"]))
 
 
+def test_a_value_that_python_cannot_show_is_left_to_arrow(db):
+    table = db.create_table("t", kolk.Schema([kolk.Column("id", "int"), kolk.Column("d", "date")], "id"))
+    table.put(pa.table({"id": [1], "d": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}))
+
+    with pytest.raises(InvalidArgument, match="use get"):
+        table.get_one(id=1)
+    assert table.get([1]).num_rows == 1
+
+
+def test_a_key_column_of_any_name_can_be_a_prefix(db):
+    schema = kolk.Schema([kolk.Column("columns", "int"), kolk.Column("self", "int")], ["columns", "self"])
+    table = db.create_table("t", schema)
+    table.put({"columns": 1, "self": 2})
+
+    assert table.prefix({"columns": 1}).num_rows == 1
+    assert table.get_one(columns=1, self=2) == {"columns": 1, "self": 2}
+
+
+def test_more_rows_than_can_be_encoded_at_once_are_refused_before_the_lock(db):
+    schema = kolk.Schema([kolk.Column("id", "int"), kolk.Column("w", "binary(16000)"), kolk.Column("n", "int")], "id")
+    table = db.create_table("wide", schema)
+
+    with pytest.raises(TooLarge, match="fewer rows"):
+        table.put(pa.table({"id": range(100_000), "n": range(100_000)}), columns=["n"])
+
+
 def test_a_partial_delete_names_a_column_outside_the_key(pages):
     with pytest.raises(InvalidArgument, match="at least one column"):
         pages.delete(["/"], columns=["page"])
@@ -315,8 +348,16 @@ def test_wrong_arguments_say_what_is_right(pages):
         pages.put({"page": "/", "pv": 1, "title": None}, mode="merge")
     with pytest.raises(InvalidArgument, match=r"page=\.\.\."):
         pages.get_one(id=1)
-    with pytest.raises(InvalidRows, match="there is no column"):
-        pages.put({"page": "/"}, columns=["nope"])
+    for wrong in (["nope"], 5, [["page"]], ["pv", "pv"]):
+        with pytest.raises(InvalidArgument, match="column"):
+            pages.put({"page": "/"}, columns=wrong)
+    for call in (pages.scan, lambda columns: pages.get(["/"], columns=columns)):
+        with pytest.raises(InvalidArgument, match="names no column"):
+            call(columns=[])
+    with pytest.raises(InvalidArgument, match="mode is one of"):
+        pages.put({"page": "/", "pv": 1, "title": None}, mode=[])
+    with pytest.raises(InvalidArgument, match="not available"):
+        pages.scan(source="snapshot")
     with pytest.raises(InvalidArgument, match="limit"):
         pages.scan(limit=-1)
     with pytest.raises(InvalidRows, match="1 values"):

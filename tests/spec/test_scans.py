@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import kolk
-from kolk.errors import Closed, InvalidRows, TableNotFound
+from kolk.errors import Closed, InvalidArgument, TableNotFound
 
 
 def rows(n: int, value: int = 0) -> list[dict]:
@@ -113,7 +113,7 @@ def test_a_scan_projects_and_limits(pages):
     assert table.column_names == ["pv", "page"]
     assert table.num_rows == 7
     assert pages.scan(limit=0).to_arrow().num_rows == 0
-    with pytest.raises(InvalidRows, match="there is no column"):
+    with pytest.raises(InvalidArgument, match="there is no column"):
         pages.scan(columns=["nope"])
 
 
@@ -156,3 +156,30 @@ def test_a_closed_engine_reopens_in_the_same_process_although_views_were_open(fo
         assert again.table("t").scan().to_arrow().num_rows == 100
     with pytest.raises(Closed):
         table.put({"id": 1})
+
+
+def test_a_scan_that_was_interrupted_does_not_go_on_with_a_hole(pages, monkeypatch):
+    pages.put(rows(10))
+    scan = pages.scan()
+
+    def interrupted(*arguments) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scan._pages, "next", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scan.to_arrow()
+
+    with pytest.raises(Closed, match="failed"):
+        scan.to_arrow()
+
+
+def test_a_connection_lives_as_long_as_anything_made_of_it(folder, config):
+    scan = kolk.connect(folder, config=config).create_table("t", kolk.Schema([kolk.Column("id", "int")], "id")).scan()
+
+    assert scan.to_arrow().num_rows == 0
+    table = kolk.connect(folder, config=config).table("t")
+    table.put({"id": 1})
+    del scan, table
+    with kolk.connect(folder, config=kolk.EngineConfig(durability="machine")) as db:  # so the others were let go
+        assert db.table("t").get_one(id=1) == {"id": 1}

@@ -1,7 +1,9 @@
 """A bucket's log on a disk that works: what is appended is read back, whole and in order."""
 
+import errno
 import threading
 from bisect import bisect_left
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -196,7 +198,7 @@ def test_bodies_share_the_memory_of_the_read_and_are_aligned():
     read = everything(log)
 
     addresses = [frame.body.address for frame in read]
-    assert [b - a for a, b in zip(addresses, addresses[1:], strict=False)] == [112, 112]
+    assert [b - a for a, b in pairwise(addresses)] == [112, 112]
     assert all(address % 8 == 0 for address in addresses)
 
 
@@ -323,6 +325,7 @@ def test_an_index_from_before_its_segment_grew_is_not_believed():
     disk.remove(f"{FOLDER}/synced")
 
     log = open_log(disk, segment_bytes=500)
+    disk.fail_next("replace", OSError(errno.EIO, "input/output error"))
     for seq in range(3, 9):
         log.append([frame(2, seq=seq)])
 
@@ -439,6 +442,19 @@ def test_the_index_forgets_what_was_taken_back():
 
     for offset in range(8):
         assert [frame.header.tag.seq for frame in log.read(offset)] == list(range(offset + 1, 9))
+
+
+def test_a_group_that_begins_where_a_segment_is_full_stays_in_it():
+    disk = LossyDisk()
+    log = open_log(disk, segment_bytes=100)
+
+    log.append([frame(2), frame(2, more=True)])
+    log.append([frame(2, more=True)])
+    log.append([frame(2)])
+    log.append([frame(2)])
+
+    assert segments(disk) == [f"{0:020}.log", f"{8:020}.log"]
+    assert len(everything(open_log(disk))) == 5
 
 
 def test_a_mark_stands_between_groups():

@@ -1,16 +1,18 @@
 """The tablet: puts in passes, each with its own frame, tag and fate."""
 
+import shutil
 import threading
 
 import pyarrow as pa
 import pytest
 
-from kolk.errors import Closed, StaleTag, TooLarge
+from kolk.errors import Closed, StaleTag, Stopped, TooLarge
 from kolk.merge.engine import ROW_BYTES_MAX
 from kolk.model.ids import PlainTag, SystemTag
 from kolk.model.schema import Column, Schema
 from kolk.model.write import Action, Write
 from kolk.tablet.changelog import read_changelog
+from kolk.tablet.retention import Holder, HolderKind
 
 SCHEMA = Schema([Column("id", "bigint"), Column("n", "bigint"), Column("s", "string")], ["id"])
 
@@ -47,14 +49,14 @@ def frames(tablet):
     return tablet.log.read(tablet.log.start)
 
 
-def together(tablet, writes: list[tuple[Write, PlainTag]]) -> list[int | Exception]:
+def together(tablet, writes: list[tuple[Write, PlainTag]]) -> list[int | BaseException]:
     """Put these in one pass: they queue up, in order, behind a lock that is held until all of them wait."""
-    outcomes: list[int | Exception] = [Closed("never served")] * len(writes)
+    outcomes: list[int | BaseException] = [Closed("never served")] * len(writes)
 
     def run(place: int, write: Write, tag: PlainTag) -> None:
         try:
             outcomes[place] = tablet.put(tablet.prepare(write), tag)
-        except Exception as error:  # noqa: BLE001 - the outcome is what the test looks at
+        except BaseException as error:  # noqa: BLE001 - the outcome is what the test looks at
             outcomes[place] = error
 
     threads = []
@@ -310,4 +312,123 @@ def test_log_tables_keep_their_tags_over_a_restart(bench):
 
     assert put(again, write, 0) == 2
     assert again.end == 2
+    again.close()
+
+
+class Interrupting:
+    """Stands in front of a tablet's part and raises KeyboardInterrupt once, after a call has done its work."""
+
+    def __init__(self, part, call: str) -> None:
+        self._part = part
+        self._call = call
+
+    def __getattr__(self, name: str):
+        attribute = getattr(self._part, name)
+        if name != self._call:
+            return attribute
+        self._call = ""
+
+        def interrupted(*arguments, **named):
+            attribute(*arguments, **named)
+            raise KeyboardInterrupt
+
+        return interrupted
+
+
+@pytest.mark.parametrize(("part", "call"), [("log", "append"), ("log", "sync"), ("_kv", "apply")])
+def test_an_interrupt_anywhere_in_a_commit_never_leaves_log_and_kv_apart(bench, part, call):
+    tablet = bench.open()
+    put(tablet, upsert((1, 1)), 0)
+    healthy = getattr(tablet, part)
+    setattr(tablet, part, Interrupting(healthy, call))
+
+    with pytest.raises(KeyboardInterrupt):
+        put(tablet, upsert((2, 2)), 1)
+
+    assert tablet.wants_recovery
+    with pytest.raises(Stopped):
+        put(tablet, upsert((3, 3)), 2)
+    setattr(tablet, part, healthy)
+    tablet.close()
+    again = bench.open()
+    assert put(again, upsert((2, 2)), 1) == 2  # it was in the log, and is applied once
+    assert [row["id"] for row in rows(again)] == [1, 2]
+    again.close()
+
+
+def test_an_interrupted_put_is_not_applied_later_on_behalf_of_nobody(bench):
+    tablet = bench.open()
+    prepared = tablet.prepare(upsert((1, 1)))
+    lock = tablet._lock
+
+    class Refusing:
+        def __enter__(self):
+            raise KeyboardInterrupt
+
+        def __exit__(self, *exc):
+            return None
+
+    tablet._lock = Refusing()
+    with pytest.raises(KeyboardInterrupt):
+        tablet.put(prepared, PlainTag(1, 0))
+    tablet._lock = lock
+
+    put(tablet, upsert((2, 2)), 0)
+
+    assert [row["id"] for row in rows(tablet)] == [2]
+
+
+def test_the_others_of_an_interrupted_pass_are_told_to_retry_not_that_they_were_interrupted(bench):
+    tablet = bench.open()
+    tablet.log = Interrupting(tablet.log, "sync")
+
+    outcomes = together(tablet, [(upsert((n, n)), PlainTag(n, 0)) for n in range(3)])
+
+    kinds = sorted(type(outcome).__name__ for outcome in outcomes)
+    assert kinds == ["KeyboardInterrupt", "OutcomeUnknown", "OutcomeUnknown"]
+
+
+def test_closing_waits_for_reads_under_way(bench):
+    tablet = bench.open()
+    put(tablet, upsert((1, 1)), 0)
+    done = threading.Event()
+
+    with tablet._reading():
+        closer = threading.Thread(target=lambda: (tablet.close(), done.set()))
+        closer.start()
+        assert not done.wait(0.2)
+    closer.join(30)
+
+    assert done.is_set()
+
+
+def test_a_log_is_trimmed_only_as_far_as_nobody_holds_it(bench):
+    tablet = bench.open_log_table()
+    batch = pa.record_batch({"n": pa.array(range(200), pa.int64())})
+    for seq in range(20):
+        put(tablet, Write(action=Action.UPSERT, rows=batch), seq)
+    follower = Holder(kind=HolderKind.FOLLOWER, owner="dashboard", offset=1000)
+
+    tablet.trim(4000, [follower])
+    assert 0 < tablet.log.start <= 1000
+
+    tablet.trim(4000, [])
+    assert tablet.log.start > 1000
+    tablet.close()
+
+
+def test_truncating_a_log_table_keeps_its_write_tags_through_a_crash(bench):
+    tablet = bench.open_log_table()
+    write = Write(action=Action.UPSERT, rows=pa.record_batch({"n": pa.array([1], pa.int64())}))
+    put(tablet, write, 0)
+    tablet.truncate()
+    copied = bench.folder.parent / "copied"  # what a kill leaves: the files as they are now
+    shutil.copytree(bench.folder, copied)
+    tablet.close()
+    bench.folder = copied
+
+    again = bench.open_log_table()
+
+    assert put(again, write, 0) == 1
+    assert again.end == 1
     again.close()

@@ -5,15 +5,16 @@ within a bucket is the order of the log; between buckets there is none.
 """
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import index
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from kolk.client.link import Link
 from kolk.client.service import Service
-from kolk.errors import InvalidArgument, OffsetOutOfRange
+from kolk.errors import Closed, InvalidArgument, OffsetOutOfRange
 from kolk.model.table import TableInfo
 
 Start = Mapping[str, int] | str | datetime.datetime | None
@@ -30,7 +31,7 @@ class Changelog:
 
     def __init__(
         self,
-        service: Service,
+        link: Link,
         info: TableInfo,
         *,
         start: Start = None,
@@ -38,7 +39,8 @@ class Changelog:
         follow: bool = False,
         buckets: Sequence[str] | None = None,
     ) -> None:
-        self._service = service
+        service = link.service
+        self._link = link
         self._info = info
         self._closed = False
         bounds = service.bounds(info.id)
@@ -50,8 +52,13 @@ class Changelog:
             _check_start(bucket, offset, bounds[bucket])
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while not self._closed:
-            seen = self._service.signal.count
+        if self._closed:
+            raise Closed("this changelog is closed")
+        signal = self._link.service.signal
+        while True:
+            seen = signal.count
+            if self._closed:
+                return
             found = False
             for bucket in list(self.offsets):
                 page = self._next(bucket)
@@ -63,26 +70,25 @@ class Changelog:
             if not found:
                 if self._is_finished():
                     return
-                self._service.signal.wait(seen, _PATIENCE_SECONDS)
+                signal.wait(seen, _PATIENCE_SECONDS)
 
     def close(self) -> None:
         """End the iteration, also one that waits in another thread. Idempotent."""
         self._closed = True
-        self._service.signal.notify()
+        with suppress(Closed):
+            self._link.service.signal.notify()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _next(self, bucket: str) -> pa.RecordBatch | None:
         offset, stop = self.offsets[bucket], self._stops[bucket]
         if stop is not None and offset >= stop:
             return None
-        page = self._service.read_changes(self._info.id, bucket, offset, stop)
+        page = self._link.service.read_changes(self._info.id, bucket, offset, stop)
         # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
         self.offsets[bucket] = page.next_offset
         return page.batch
@@ -94,6 +100,8 @@ class Changelog:
 def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:
     if buckets is None:
         return list(bounds)
+    if isinstance(buckets, str) or not isinstance(buckets, Iterable):
+        raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {buckets!r}")
     unknown = [bucket for bucket in buckets if bucket not in bounds]
     if unknown:
         raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
@@ -101,9 +109,9 @@ def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list
 
 
 def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Service, info: TableInfo) -> dict[str, int]:
-    if start is None or start == "earliest":
+    if start is None or (isinstance(start, str) and start == "earliest"):
         return {}
-    if start == "latest":
+    if isinstance(start, str) and start == "latest":
         return {bucket: end for bucket, (_, end) in bounds.items()}
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
@@ -129,6 +137,8 @@ def _stops(
     stop: Mapping[str, int] | None, follow: bool, chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]]
 ) -> dict[str, int | None]:
     """Where each bucket ends: where it is told to, but not past its present end unless it follows."""
+    if stop is not None and not isinstance(stop, Mapping):
+        raise InvalidArgument(f"stop is offsets by bucket, not {stop!r}")
     given = _whole_numbers(stop or {}, "stop")
     unknown = [bucket for bucket in given if bucket not in bounds]
     if unknown:

@@ -1,14 +1,13 @@
 """A database, for those who use it: its tables, and DDL text."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
-from kolk.client.tags import Tags
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowTables, TruncateTable, parse
 from kolk.model.names import TableName
@@ -21,10 +20,7 @@ class Database:
     """A connection to a database. Thread-safe. A context manager; ``close`` is idempotent."""
 
     def __init__(self, service: Service, release: Callable[[], None], rng: Rng) -> None:
-        self._service = service
-        self._release = release
-        self._tags = Tags(rng)
-        self._closed = False
+        self._link = Link(service, release, rng)
 
     def create_table(
         self,
@@ -33,6 +29,7 @@ class Database:
         *,
         buckets: int | None = None,
         bucket_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
         merge_engine: str | None = None,
         options: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
@@ -44,6 +41,8 @@ class Database:
         """
         if not isinstance(schema, Schema):
             raise InvalidSchema("schema is a kolk.Schema; make one of an Arrow schema with kolk.Schema.from_arrow(...)")
+        if partition_by:
+            raise InvalidSchema("partitions are not available in this version; leave partition_by out")
         spec = TableSpec.make(
             name, schema, buckets=buckets, bucket_key=bucket_key, merge_engine=merge_engine, options=options
         )
@@ -85,20 +84,20 @@ class Database:
 
     def close(self) -> None:
         """Let go. Idempotent; the last connection of a process to a folder closes it."""
-        if not self._closed:
-            self._closed = True
-            self._release()
+        self._link.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def _service(self) -> Service:
+        return self._link.service
+
     def _table(self, info: TableInfo) -> Table:
-        return Table(self._service, info, self._tags)
+        return Table(self._link, info)
 
 
 def _described(info: TableInfo) -> pa.Table:

@@ -73,7 +73,8 @@ def _columns_of(data: Data, schema: Schema) -> dict[str, pa.Array]:
 
 def _is_one_column(data: Data) -> bool:
     """Whether this is a pyarrow array, a numpy array or a pandas or polars series."""
-    return isinstance(data, pa.Array | pa.ChunkedArray) or type(data).__name__ in ("Series", "ndarray")
+    is_array = isinstance(data, pa.Array | pa.ChunkedArray) and not isinstance(data, pa.StructArray)
+    return is_array or type(data).__name__ in ("Series", "ndarray")
 
 
 def _table_of(data: Data) -> pa.Table:
@@ -107,14 +108,17 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array]:
-    names: dict[str, None] = {}
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise InvalidRows(f"a row is a dict of column names and values, not a {type(row).__name__}")
-        names.update(dict.fromkeys(row))
     if not rows:
         return {column.name: pa.array([], column.type.arrow) for column in schema.columns}
-    return {name: _array_of([row.get(name) for row in rows], schema.column(name)) for name in names}
+    for place, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidRows(f"a row is a dict of column names and values, not a {type(row).__name__}")
+        if row.keys() != rows[0].keys():
+            odd = sorted(map(str, row.keys() ^ rows[0].keys()))
+            raise InvalidRows(
+                f"row {place} and row 0 differ in {', '.join(odd)}: give every row the same columns, None for nothing"
+            )
+    return {name: _array_of([row[name] for row in rows], schema.column(name)) for name in rows[0]}
 
 
 def _array_of(values: list[Any], column: Column) -> pa.Array:
@@ -161,7 +165,7 @@ def _converted(array: pa.Array, column: Column) -> pa.Array:
     if array.type == wanted:
         return array
     if pt.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        return _taken(_converted(array.dictionary, column), array.indices, column)
     if not _same_family(array.type, wanted):
         raise InvalidRows(f"the column {column.name!r} is a {column.type}, got {array.type}; convert it first")
     try:
@@ -171,6 +175,13 @@ def _converted(array: pa.Array, column: Column) -> pa.Array:
         return array.cast(wanted)
     except pa.ArrowException as error:
         raise InvalidRows(f"the column {column.name!r} is a {column.type}: {error}") from error
+
+
+def _taken(values: pa.Array, places: pa.Array, column: Column) -> pa.Array:
+    try:
+        return values.take(places)
+    except pa.ArrowException as error:
+        raise InvalidRows(f"the column {column.name!r} has a dictionary that does not fit its indices") from error
 
 
 def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:

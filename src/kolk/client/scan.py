@@ -1,11 +1,11 @@
 """A scan: the whole table as it was at one moment, as record batches."""
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from kolk.client.link import Link
 from kolk.client.service import ScanPages
 from kolk.errors import Closed, KolkError
 
@@ -22,9 +22,10 @@ class Scan:
     Confined to one reader at a time.
     """
 
-    def __init__(self, pages: ScanPages, schema: pa.Schema) -> None:
+    def __init__(self, link: Link, pages: ScanPages, schema: pa.Schema) -> None:
         self.offsets = dict(pages.offsets)
         self.schema = schema
+        self._link = link  # kept, so that the connection lives as long as the scan
         self._pages = pages
         self._error: KolkError | None = None
 
@@ -34,8 +35,9 @@ class Scan:
                 raise self._error
             try:
                 page = self._pages.next()
-            except KolkError as error:
-                self._error = error
+            except BaseException as error:
+                # Whatever it was, the page is gone: reading on would leave a hole that nobody sees.
+                self._error = error if isinstance(error, KolkError) else Closed(f"this scan failed: {error!r}")
                 self._pages.close()
                 raise
             if page is None:
@@ -65,7 +67,5 @@ class Scan:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()

@@ -1,20 +1,20 @@
 """A table, for those who use it: put, delete, get, scan, follow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from kolk.client.changelog import Changelog, Start
+from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import Scan
 from kolk.client.service import Service
-from kolk.client.tags import Tags
 from kolk.errors import InvalidArgument, InvalidRows
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
-from kolk.model.schema import Column, Schema
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.model.write import Action, Write
 
@@ -33,10 +33,9 @@ class PutResult:
 class Table:
     """One table. Thread-safe. Get it from ``db.table(name)`` or ``db.create_table(...)``."""
 
-    def __init__(self, service: Service, info: TableInfo, tags: Tags) -> None:
-        self._service = service
+    def __init__(self, link: Link, info: TableInfo) -> None:
+        self._link = link
         self._info = info
-        self._tags = tags
 
     @property
     def name(self) -> str:
@@ -68,8 +67,9 @@ class Table:
         """Insert or update rows; atomic per bucket.
 
         ``columns`` makes it a partial update of these columns: the others keep their values. ``mode="overwrite"``
-        bypasses the table's merge engine. ``tag`` is for completing a put that failed part way: give the tag of
-        the error, and what was applied is not applied again.
+        bypasses the table's merge engine. ``tag`` is for completing a put that failed part way: give the same data
+        and the tag of the error, and what was applied is not applied again. A tag stands for its first data: with
+        other data it is answered as done and nothing is written.
         """
         targets = self._targets(columns)
         chosen = None if targets is None else {*self.schema.primary_key, *targets}
@@ -102,7 +102,7 @@ class Table:
     def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, in the order of the keys; a key without a row is left out."""
         self._need_key("look up")
-        names = self._names(columns)
+        names = self._shown(columns)
         found = self._service.get(self._info.id, key_batch(keys, self.schema), names)
         return pa.Table.from_batches([found])
 
@@ -112,34 +112,50 @@ class Table:
         if set(key) != set(self.schema.primary_key):
             raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in self.schema.primary_key)}")
         found = self._service.get(self._info.id, key_batch([key], self.schema))
-        return found.to_pylist()[0] if found.num_rows else None
+        try:
+            return found.to_pylist()[0] if found.num_rows else None
+        except (ValueError, OverflowError) as error:
+            raise InvalidArgument(
+                f"Python has no value for what this row holds ({error}); use get, for Arrow"
+            ) from error
 
-    def prefix(self, /, columns: Sequence[str] | None = None, **key: Any) -> pa.Table:
+    def prefix(
+        self, key: Mapping[str, Any] | None = None, /, *, columns: Sequence[str] | None = None, **values: Any
+    ) -> pa.Table:
         """The rows whose key starts with these values, in key order: ``table.prefix(user="ada")``.
 
         The values must be the first columns of the primary key and hold the bucket key. ``columns`` chooses what is
-        shown.
+        shown; a key column of that name is given in a dict: ``table.prefix({"columns": 3})``.
         """
         self._need_key("look up")
-        wanted = self.schema.key_columns[: len(key)]
-        if not key or set(key) != {column.name for column in wanted} or len(key) == len(self.schema.primary_key):
+        given = {**(key or {}), **values}
+        wanted = self.schema.key_columns[: len(given)]
+        if not given or set(given) != {column.name for column in wanted} or len(given) == len(self.schema.primary_key):
             allowed = ", ".join(self.schema.primary_key[:-1])
             raise InvalidArgument(
                 f"a prefix names the first columns of the key, but not all of it: of {allowed}"
                 if allowed
                 else "this table's key has one column, so it has no prefix; use get"
             )
-        rows = rows_batch([key], self.schema, wanted, ignorable=False)
-        return pa.Table.from_batches([self._service.prefix(self._info.id, rows, self._names(columns))])
+        rows = rows_batch([given], self.schema, wanted, ignorable=False)
+        return pa.Table.from_batches([self._service.prefix(self._info.id, rows, self._shown(columns))])
 
-    def scan(self, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        where: None = None,
+        source: str = "live",
+    ) -> Scan:
         """The whole table at one moment, all buckets alike, whatever is written meanwhile."""
-        names = self._names(columns)
+        if where is not None or source != "live":
+            raise InvalidArgument("where and source are not available in this version; leave them out")
+        names = self._shown(columns)
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
         shown = self.schema.columns if names is None else [self.schema.column(name) for name in names]
         pages = self._service.open_scan(self._info.id, names, limit)
-        return Scan(pages, pa.schema([column.arrow for column in shown]))
+        return Scan(self._link, pages, pa.schema([column.arrow for column in shown]))
 
     def changelog(
         self,
@@ -151,7 +167,7 @@ class Table:
     ) -> Changelog:
         """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
         datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``."""
-        return Changelog(self._service, self._info, start=start, stop=stop, follow=follow, buckets=buckets)
+        return Changelog(self._link, self._info, start=start, stop=stop, follow=follow, buckets=buckets)
 
     def truncate(self) -> dict[str, int]:
         """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""
@@ -160,12 +176,16 @@ class Table:
     def __repr__(self) -> str:
         return f"<kolk.Table {self.name} {self.schema}>"
 
+    @property
+    def _service(self) -> Service:
+        return self._link.service
+
     def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
         if tag is not None:
             if not isinstance(tag, PlainTag):
                 raise InvalidArgument(f"tag is the tag of an earlier put or of its error, not {tag!r}")
             return PutResult(self._service.put(self._info.id, write, tag), tag)
-        with self._tags.borrow() as fresh:
+        with self._link.tags.borrow() as fresh:
             return PutResult(self._service.put(self._info.id, write, fresh), fresh)
 
     def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -179,12 +199,23 @@ class Table:
         targets = tuple(name for name in values if name in names)
         return None if len(targets) == len(values) else targets
 
+    def _shown(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """The columns of an answer; there is at least one."""
+        names = self._names(columns)
+        if names == ():
+            raise InvalidArgument("columns names no column; leave it out to get all of them")
+        return names
+
     def _names(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
         if columns is None:
             return None
-        names = (columns,) if isinstance(columns, str) else tuple(columns)
-        known: list[Column] = [self.schema.column(name) for name in names]
-        if len(set(names)) < len(known):
+        names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, Iterable) else None
+        if names is None or not all(isinstance(name, str) for name in names):
+            raise InvalidArgument(f"columns is a list of column names, not {columns!r}")
+        unknown = [name for name in names if name not in self.schema.names]
+        if unknown:
+            raise InvalidArgument(f"there is no column {unknown[0]!r}; the columns are {', '.join(self.schema.names)}")
+        if len(set(names)) < len(names):
             raise InvalidArgument("a column is named twice")
         return names
 
@@ -195,6 +226,6 @@ class Table:
 
 def _mode(text: str) -> MergeMode:
     modes = {mode.value: mode for mode in MergeMode}
-    if text not in modes:
+    if not isinstance(text, str) or text not in modes:
         raise InvalidArgument(f"mode is one of {', '.join(modes)}, not {text!r}")
     return modes[text]

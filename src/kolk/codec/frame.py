@@ -40,7 +40,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from kolk.errors import Corrupted, TooLarge, UnknownFormat
+from kolk.errors import Corrupted, InvalidInput, TooLarge, UnknownFormat
 from kolk.model.change import Offset
 from kolk.model.ids import OwnerTag, PlainTag, SystemTag, SystemWork, TransactionTag, UndoTag, WriteTag
 
@@ -52,6 +52,9 @@ HEADER_BYTES = 96
 HEADER_BYTES_MAX = 4_096
 FRAME_BYTES_MAX = 1 << 31
 """No frame is longer; Arrow's own 32-bit lengths end there too."""
+
+BODY_BYTES_MAX = FRAME_BYTES_MAX - HEADER_BYTES_MAX - ALIGNMENT
+"""The longest body that fits a frame whatever its header."""
 
 _LENGTH_AND_CRC = struct.Struct("<II")
 _HEADER = struct.Struct("<II BBHI qqii q 5q II".replace(" ", ""))
@@ -206,8 +209,12 @@ def decode_header(buffer: Buffer, position: int = 0) -> FrameHeader:
     if any(slots[_SLOTS_OF_KIND[kind] :]):
         _refuse(format_)
     information = bytes(memoryview(buffer)[position + HEADER_BYTES : position + header_length])
+    try:
+        tag = _tag(kind, flags, slots)
+    except InvalidInput as error:
+        raise Corrupted(f"a log frame's header has a tag that no Kolk writes: {error}") from None
     return FrameHeader(
-        tag=_tag(kind, flags, slots),
+        tag=tag,
         more=seen.more,
         rows=seen.rows,
         base_offset=Offset(seen.base_offset),

@@ -45,9 +45,18 @@ class RowCodec:
             + [(self._slots[column.name], "<u4") for column in self._variable]
         )
 
+    def check_size(self, rows: int) -> None:
+        """Raise TooLarge if so many rows cannot be encoded as one batch, however small their values are."""
+        if rows * self._head.itemsize > BATCH_BYTES_MAX:
+            raise TooLarge(
+                f"{rows:,} rows of at least {self._head.itemsize:,} bytes are more than {BATCH_BYTES_MAX:,};"
+                " put fewer rows at once"
+            )
+
     def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
         """One value per row of a batch that has all columns of the schema, in order."""
         rows = batch.num_rows
+        self.check_size(rows)
         head = np.zeros(rows, self._head)
         head["schema"] = self.schema.id
         parts: list[pa.Array] = []
@@ -188,7 +197,6 @@ def _without_nulls(array: pa.Array) -> pa.BinaryArray:
 
 
 def _binary_of_width(head: "np.ndarray[Any, Any]", rows: int, width: int) -> pa.BinaryArray:
-    assert rows * width < 2**31, "the put limits keep a batch below what int32 offsets can address"
     offsets = np.arange(0, rows * width + 1, width, dtype="i4") if rows else np.zeros(1, "i4")
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(head)])
 

@@ -67,10 +67,12 @@ class Catalog:
             counter = self._meta.get(_NEXT)
             number = int(counter.value) if counter else _FIRST_ID
             info = TableInfo(id=TableId(number), spec=spec, created_ms=now_ms)
+            record = encode_table(info)
+            assert decode_table(info.id, record) == info, "what cannot be read back must not be written"
             self._meta.write(
                 [
                     MetaChange(_NEXT, str(number + 1).encode(), counter.version if counter else ABSENT),
-                    MetaChange(_key(info.id), encode_table(info), ABSENT),
+                    MetaChange(_key(info.id), record, ABSENT),
                     MetaChange(_name_key(info.name), str(number).encode(), ABSENT),
                 ]
             )

@@ -23,6 +23,7 @@ from kolk.engine.scans import TableScan
 from kolk.engine.tablets import Tablets
 from kolk.errors import (
     Closed,
+    InternalError,
     InvalidArgument,
     InvalidRows,
     KolkError,
@@ -33,11 +34,12 @@ from kolk.errors import (
     UsedAfterFork,
 )
 from kolk.merge.engine import Merger, Prepared
+from kolk.model.ddl import to_ddl
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
 from kolk.model.page import ChangelogPage
-from kolk.model.rows import check_rows
+from kolk.model.rows import checked_rows
 from kolk.model.schema import Column
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
@@ -90,11 +92,6 @@ class Engine:
         self._tablets.sweep({info.id for info in self._catalog.list()}, self._catalog.next_id)
         self._closed = False
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process opened it, and it is open."""
-        return not self._closed and os.getpid() == self._folder.pid
-
     # --- tables
 
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
@@ -134,7 +131,7 @@ class Engine:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info = self._info(table)
         self._check_size(write.rows)
-        check_rows(write.rows, _expected(info, write))
+        write = replace(write, rows=checked_rows(write.rows, _expected(info, write)))
         shares = self._prepare(info, write, tag)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
@@ -143,6 +140,9 @@ class Engine:
                 acknowledged[tablet.bucket.name] = tablet.put(prepared, tag)
             except KolkError as error:
                 failed[tablet.bucket.name] = error
+            except Exception as error:  # noqa: BLE001 - raised below, with what became of the other buckets
+                failed[tablet.bucket.name] = InternalError(f"bucket {tablet.bucket.name}: {error!r}")
+                failed[tablet.bucket.name].__cause__ = error
         if (acknowledged and failed) or any(isinstance(error, OutcomeUnknown) for error in failed.values()):
             # Nobody knows yet whether such a bucket has the put, so its tag must not be lost.
             raise PartialPut(acknowledged, failed, tag)
@@ -156,7 +156,7 @@ class Engine:
         merger = self._merger(info)
         if keys.num_rows > GET_KEYS_MAX:
             raise TooLarge(f"one lookup takes at most {GET_KEYS_MAX:,} keys, not {keys.num_rows:,}; scan instead")
-        check_rows(keys, info.schema.key_columns)
+        keys = checked_rows(keys, info.schema.key_columns)
         encoded = merger.keys.encode(keys).to_pylist()
         buckets = self._buckets(info, keys, 0)
         if info.spec.buckets == 1 or keys.num_rows == 1:
@@ -171,7 +171,9 @@ class Engine:
         info = self._info(table)
         merger = self._merger(info)
         columns = info.schema.key_columns[: rows.num_columns]
-        check_rows(rows, columns)
+        rows = checked_rows(rows, columns)
+        if rows.num_rows != 1:
+            raise InvalidArgument(f"a prefix lookup takes one prefix, not {rows.num_rows}")
         given = {column.name for column in columns}
         if not set(info.spec.bucket_key) <= given and info.spec.buckets > 1:
             raise InvalidArgument(
@@ -198,7 +200,7 @@ class Engine:
     def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
         """The first offset of every bucket that was committed at or after this time."""
         tablets = self._tablets.of(self._info(table))
-        return {tablet.bucket.name: tablet.log.offset_at(timestamp_ms, until=tablet.end) for tablet in tablets}
+        return {tablet.bucket.name: tablet.offset_at(timestamp_ms) for tablet in tablets}
 
     def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
         """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one."""
@@ -211,7 +213,8 @@ class Engine:
     def describe(self, table: TableId) -> dict[str, object]:
         """A table and the state of its buckets, in plain values."""
         offsets = {name: {"start": start, "end": end} for name, (start, end) in self.bounds(table).items()}
-        return {"id": table, **describe(self._info(table)), "offsets": offsets}
+        info = self._info(table)
+        return {"id": table, **describe(info), "ddl": to_ddl(info), "offsets": offsets}
 
     def close(self) -> None:
         """Flush and close everything. Idempotent."""
@@ -224,6 +227,11 @@ class Engine:
             self._meta.close()
             self._folder.close()
             self.signal.notify()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the folder's handle, and never tear down what belongs to the parent."""
+        self._tablets.abandon()
+        self._folder.abandon()
 
     # --- inside
 
@@ -263,17 +271,13 @@ class Engine:
 
     def _gather(self, info: TableInfo, keys: list[bytes], buckets: "np.ndarray") -> list[bytes | None]:
         """Look keys up in their buckets and put the answers back in their places."""
-        order = np.argsort(buckets, kind="stable")
-        places: list[int] = order.tolist()
-        ends = np.cumsum(np.bincount(buckets, minlength=info.spec.buckets)).tolist()
-        answers: list[bytes | None] = []
-        for bucket, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            if start < end:
-                tablet = self._tablets.get(info, info.bucket_id(bucket))
-                answers += tablet.get([keys[place] for place in places[start:end]])
-        back = np.empty(len(order), "i8")
-        back[order] = np.arange(len(order))
-        return [answers[place] for place in back.tolist()]
+        found: list[bytes | None] = [None] * len(keys)
+        for bucket in np.unique(buckets).tolist():
+            places: list[int] = np.flatnonzero(buckets == bucket).tolist()
+            tablet = self._tablets.get(info, info.bucket_id(bucket))
+            for place, value in zip(places, tablet.get([keys[place] for place in places]), strict=True):
+                found[place] = value
+        return found
 
     def _merger(self, info: TableInfo) -> Merger:
         merger = self._tablets.merger(info)
@@ -304,7 +308,7 @@ def _expected(info: TableInfo, write: Write) -> tuple[Column, ...]:
     return tuple(column for column in schema.columns if column.name in chosen)
 
 
-def _successor(prefix: bytes) -> bytes | None:
-    """The first key after all keys that start with ``prefix``."""
+def _successor(prefix: bytes) -> bytes:
+    """The first key after all keys that start with ``prefix``; row keys start with 0x01, so there always is one."""
     stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+    return stripped[:-1] + bytes([stripped[-1] + 1])

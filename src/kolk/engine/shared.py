@@ -4,12 +4,13 @@ A notebook cell that runs ``kolk.connect`` again must not fail on its own lock, 
 share an engine; the last one to close closes it.
 """
 
+import os
 import threading
 from pathlib import Path
 
 from kolk.config import EngineConfig
 from kolk.engine.database import Engine
-from kolk.errors import InvalidArgument
+from kolk.errors import InvalidArgument, Stopped
 from kolk.runtime.folder import Folder
 
 
@@ -25,12 +26,10 @@ class SharedEngines:
         real = path.resolve()
         with self._lock:
             engine, users = self._users.get(real, (None, 0))
-            if engine is not None and engine.is_ours:
-                if config is not None and config != engine.config:
-                    raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
-            else:
-                # One that a fork left here belongs to the parent; its lock then refuses us, by name.
-                engine, users = self._open(real, config or EngineConfig()), 0
+            if engine is None:
+                engine = self._open(real, config or EngineConfig())
+            elif config is not None and config != engine.config:
+                raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
             self._users[real] = (engine, users + 1)
             return engine
 
@@ -46,9 +45,19 @@ class SharedEngines:
                     break
             engine.close()
 
+    def forget(self) -> None:
+        """In a forked child: the engines are the parent's, and so may be the lock."""
+        self._lock = threading.Lock()
+        for engine, _ in self._users.values():
+            engine.abandon()
+        self._users = {}
+
     @staticmethod
     def _open(path: Path, config: EngineConfig) -> Engine:
-        folder = Folder(path)
+        try:
+            folder = Folder(path)
+        except OSError as error:
+            raise Stopped(f"the folder {path} cannot be opened: {error}") from error
         try:
             return Engine(folder, config)
         except BaseException:
@@ -57,3 +66,4 @@ class SharedEngines:
 
 
 ENGINES = SharedEngines()
+os.register_at_fork(after_in_child=ENGINES.forget)

@@ -3,11 +3,12 @@
 Folders are ``tables/<table id>/<partition id>/<bucket>``: numbers only, never a name that came from outside.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from kolk.errors import Closed, Corrupted, TableNotFound
+from kolk.errors import Closed, Corrupted, Stopped, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
@@ -15,6 +16,7 @@ from kolk.model.table import TableInfo
 from kolk.runtime.disk import Disk
 from kolk.tablet.tablet import Tablet
 
+_log = logging.getLogger(__name__)
 OpenTablet = Callable[[BucketId, Path, Merger | Appender], Tablet]
 
 
@@ -47,7 +49,7 @@ class Tablets:
             if tablet is not None and tablet.wants_recovery:
                 self._tablets.pop(bucket).close()
             if bucket not in self._tablets:
-                self._tablets[bucket] = self._open(bucket, self._path(bucket), self.merger(info))
+                self._tablets[bucket] = self._opened(info, bucket)
             return self._tablets[bucket]
 
     def of(self, info: TableInfo) -> list[Tablet]:
@@ -70,7 +72,10 @@ class Tablets:
             for bucket in [bucket for bucket in self._tablets if bucket.table == info.id]:
                 self._tablets.pop(bucket).close(_gone(info))
             self._mergers.pop(info.id, None)
-            self._disk.remove_tree(str(self._folder / str(info.id)))
+            try:
+                self._disk.remove_tree(str(self._folder / str(info.id)))
+            except OSError as error:
+                _log.warning("files of the dropped table %s are left for the next start: %s", info.id, error)
 
     def sweep(self, known: set[TableId], next_id: int) -> None:
         """Remove the files of tables that were dropped: a crash came between a drop and its clean-up.
@@ -101,6 +106,17 @@ class Tablets:
                     errors.append(error)
             if errors:
                 raise errors[0]
+
+    def abandon(self) -> None:
+        """See ``Engine.abandon``. Takes no lock: whoever held it at the fork is not here to let it go."""
+        for tablet in list(self._tablets.values()):
+            tablet.abandon()
+
+    def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
+        try:
+            return self._open(bucket, self._path(bucket), self.merger(info))
+        except OSError as error:
+            raise Stopped(f"bucket {bucket.name} of {info.name} cannot be opened: {error}") from error
 
     def _path(self, bucket: BucketId) -> Path:
         return self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)

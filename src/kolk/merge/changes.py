@@ -1,6 +1,6 @@
 """From verdicts to changes: the net change of each key as changelog rows and as KV writes.
 
-The rows of a log frame are the table's columns behind one ``int8`` column, ``_op``, that holds the
+The rows of a log frame are the table's columns behind one ``int8`` column, ``__op``, that holds the
 ``ChangeKind``. Keys come in key order; an update's row before stands right in front of its row after. The same
 values are what recovery replays: ``writes_of`` reads a frame's rows back into KV writes, so there is one place
 that knows what a change does to the KV.
@@ -20,7 +20,7 @@ from kolk.model.change import ChangeKind
 from kolk.model.options import ChangelogImage
 from kolk.model.schema import Schema
 
-OP = pa.field("_op", pa.int8(), nullable=False)
+OP = pa.field("__op", pa.int8(), nullable=False)  # no column of a table can have this name
 
 
 def change_schema(schema: Schema) -> pa.Schema:
@@ -101,7 +101,7 @@ def deleted(rows: pa.RecordBatch) -> Changes:
 def writes_of(rows: pa.RecordBatch, keys: KeyCodec, codec: RowCodec) -> KvWrites:
     """What a frame's rows did to the KV; recovery does it again."""
     ops = rows.column(0).to_numpy()
-    table = rows.select(codec.schema.names)
+    table = pa.RecordBatch.from_arrays(rows.columns[1:], schema=codec.schema.arrow)
     dead = pa.array(ops == ChangeKind.DELETE)
     live = pa.array((ops == ChangeKind.INSERT) | (ops == ChangeKind.UPDATE_AFTER))
     put, gone = table.filter(live), table.filter(dead)
@@ -109,7 +109,7 @@ def writes_of(rows: pa.RecordBatch, keys: KeyCodec, codec: RowCodec) -> KvWrites
 
 
 def with_ops(rows: pa.RecordBatch, ops: "ChangeKind | np.ndarray") -> pa.RecordBatch:
-    """The rows behind their ``_op`` column."""
+    """The rows behind their ``__op`` column."""
     column = np.full(rows.num_rows, ops, "i1") if isinstance(ops, ChangeKind) else ops
     return pa.RecordBatch.from_arrays(
         [pa.array(column, pa.int8()), *rows.columns], schema=pa.schema([OP, *rows.schema])

@@ -59,6 +59,8 @@ class Merger:
         rows = write.rows
         if self._ignores(write):
             rows = rows.slice(0, 0)
+        # A partial write reads and writes whole rows: notice here, not under the lock, that they are too many.
+        self.codec.check_size(rows.num_rows)
         keys = self.keys.encode(rows)
         order = sort_order(keys)
         ordered = keys.take(pa.array(order))

@@ -18,10 +18,6 @@ class ChangeKind(IntEnum):
     UPDATE_AFTER = 2
     DELETE = 3
 
-    @property
-    def symbol(self) -> str:
-        """``+I -U +U -D``, as people read it."""
-        return SYMBOLS[self]
-
 
 SYMBOLS = ("+I", "-U", "+U", "-D")
+"""``+I -U +U -D``, as people read them, by number."""

@@ -15,8 +15,8 @@ from kolk.model.schema import Column
 from kolk.model.types import Kind
 
 
-def check_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> None:
-    """Raise InvalidRows, naming the column, unless the rows have exactly these columns and fit them."""
+def checked_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """The rows under exactly these columns' fields; InvalidRows, naming the column, if they do not fit."""
     if rows.schema.names != [column.name for column in columns]:
         raise InvalidRows(
             f"expected the columns {', '.join(column.name for column in columns)}, got {', '.join(rows.schema.names)}"
@@ -27,6 +27,7 @@ def check_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> None:
         raise InvalidRows(f"the rows are not valid Arrow data: {error}") from error
     for column, array in zip(columns, rows.columns, strict=True):
         _check_column(column, array)
+    return pa.RecordBatch.from_arrays(rows.columns, schema=pa.schema([column.arrow for column in columns]))
 
 
 def _check_column(column: Column, array: pa.Array) -> None:

@@ -5,7 +5,7 @@ never reused. A ``Schema`` is frozen and checked when made, so whoever holds one
 does not know tables, options or bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,6 +17,8 @@ from kolk.model.types import DataType
 
 COLUMNS_MAX = 1_600
 PRIMARY_KEY_COLUMNS_MAX = 32
+CHANGE_COLUMN_NAMES = ("_change_type", "_log_offset", "_commit_timestamp", "_bucket")
+"""The columns that a changelog has besides the table's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,20 @@ class Column:
     nullable: bool = True
     id: int = -1
 
-    def __init__(self, name: str, type: DataType | str, nullable: bool = True, *, id: int = -1) -> None:
-        check_name(name, "column")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "type", DataType.parse(type) if isinstance(type, str) else type)
-        object.__setattr__(self, "nullable", nullable)
+    def __init__(
+        self,
+        name: str,
+        type: DataType | pa.DataType | str,
+        nullable: bool = True,
+        *,
+        agg: str | None = None,
+        id: int = -1,
+    ) -> None:
+        if agg is not None:
+            raise InvalidSchema(f"the column {name!r}: aggregate functions are not available in this version")
+        object.__setattr__(self, "name", check_name(name, "column"))
+        object.__setattr__(self, "type", _data_type(type))
+        object.__setattr__(self, "nullable", bool(nullable))
         object.__setattr__(self, "id", id)
 
     @property
@@ -56,15 +67,22 @@ class Schema:
     id: int = 1
 
     def __init__(self, columns: Iterable[Column], primary_key: Sequence[str] | str = (), *, id: int = 1) -> None:
-        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        object.__setattr__(self, "columns", _numbered(tuple(columns), key))
+        key = _names(primary_key)
+        given = list(columns) if isinstance(columns, Iterable) else columns  # a generator is read once
+        object.__setattr__(self, "columns", _numbered(_columns(given), key))
         object.__setattr__(self, "primary_key", key)
         object.__setattr__(self, "id", id)
         _check(self)
 
     @staticmethod
-    def from_arrow(arrow: pa.Schema, primary_key: Sequence[str] | str = ()) -> "Schema":
+    def from_arrow(
+        arrow: pa.Schema, primary_key: Sequence[str] | str = (), *, agg: Mapping[str, str] | None = None
+    ) -> "Schema":
         """A schema with the columns of an Arrow schema."""
+        if not isinstance(arrow, pa.Schema):
+            raise InvalidSchema(f"from_arrow takes a pyarrow.Schema, not a {type(arrow).__name__}")
+        if agg:
+            raise InvalidSchema("aggregate functions are not available in this version")
         columns = (Column(field.name, DataType.from_arrow(field.type), field.nullable) for field in arrow)
         return Schema(columns, primary_key)
 
@@ -95,11 +113,6 @@ class Schema:
         except KeyError:
             raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(self.names)}") from None
 
-    def position(self, name: str) -> int:
-        """Where the column of this name stands."""
-        self.column(name)
-        return self._positions[name]
-
     @cached_property
     def _positions(self) -> dict[str, int]:
         return {column.name: position for position, column in enumerate(self.columns)}
@@ -107,6 +120,30 @@ class Schema:
     def __str__(self) -> str:
         key = f", PRIMARY KEY ({', '.join(self.primary_key)})" if self.primary_key else ""
         return f"({', '.join(map(str, self.columns))}{key})"
+
+
+def _data_type(given: object) -> DataType:
+    if isinstance(given, str):
+        return DataType.parse(given)
+    if isinstance(given, pa.DataType):
+        return DataType.from_arrow(given)
+    if isinstance(given, DataType):
+        return given
+    raise InvalidSchema(f"a column type is text such as 'bigint' or an Arrow type, not {given!r}")
+
+
+def _names(given: object) -> tuple[str, ...]:
+    names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidSchema(f"primary_key is a list of column names, not {given!r}")
+    return tuple(str(name) for name in names)
+
+
+def _columns(given: object) -> tuple[Column, ...]:
+    columns = [column for column in given if isinstance(column, Column)] if isinstance(given, Iterable) else []
+    if not isinstance(given, Iterable) or len(columns) < len(list(given)):
+        raise InvalidSchema("a schema is made of kolk.Column values: Schema([Column('id', 'bigint'), ...])")
+    return tuple(columns)
 
 
 def _numbered(columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[Column, ...]:
@@ -128,6 +165,9 @@ def _check(schema: Schema) -> None:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InvalidSchema(f"column names must differ; given twice: {', '.join(twice)}")
+    taken = [name for name in names if name.lower() in CHANGE_COLUMN_NAMES]
+    if taken:
+        raise InvalidSchema(f"the name {taken[0]!r} is taken: the changelog has a column of that name")
     if len({name.lower() for name in names}) < len(names):
         raise InvalidSchema("column names must differ in more than case: Spark does not tell them apart")
     if len({column.id for column in schema.columns}) < len(names):

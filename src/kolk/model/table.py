@@ -1,6 +1,6 @@
 """A table as everyone sees it: its identity, schema, buckets and options, frozen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kolk.errors import InvalidSchema
@@ -33,12 +33,16 @@ class TableSpec:
         options: Mapping[str, str] | None = None,
     ) -> "TableSpec":
         """Check arguments and options together; a thing said twice must be said alike."""
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidSchema("options is a dict of option names and values")
         text = {str(key): str(value) for key, value in (options or {}).items()}
         if merge_engine is not None:
             _say(text, MERGE_ENGINE, str(merge_engine))
         if buckets is not None:
             _say(text, BUCKET_COUNT, str(buckets))
         if bucket_key is not None:
+            if not isinstance(bucket_key, Iterable) or not all(isinstance(name, str) for name in bucket_key):
+                raise InvalidSchema(f"bucket_key is a list of column names, not {bucket_key!r}")
             _say(text, BUCKET_KEY, ",".join([bucket_key] if isinstance(bucket_key, str) else bucket_key))
         count, key = _bucket_count(text.get(BUCKET_COUNT, "1")), _bucket_key(text.get(BUCKET_KEY), schema)
         if count > 1:

@@ -10,22 +10,25 @@ import os
 from pathlib import Path
 
 from kolk.errors import Corrupted, FolderInUse, InvalidArgument, UnknownFormat
+from kolk.runtime.disk import TEMPORARY_SUFFIX, Disk, OsDisk
 
 FORMAT = 1
 _LOCK = "LOCK"
 _FORMAT_FILE = "FORMAT"
+_OS_DISK = OsDisk()
 
 
 class Folder:
     """An exclusively opened data folder. ``close`` lets it go; so does the end of the process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = _OS_DISK) -> None:
         if path.exists() and not path.is_dir():
             raise InvalidArgument(f"{path} is a file; give a folder for the data")
-        _make_private_folder(path)
+        disk.make_folder(str(path))
         self.path = path
         self.pid = os.getpid()
-        self._handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._disk = disk
+        self._handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
             self._check_format()
@@ -35,6 +38,14 @@ class Folder:
 
     def close(self) -> None:
         """Let others open the folder. Idempotent."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            # By name: a forked child may still have the handle, and with it the lock.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+    def abandon(self) -> None:
+        """In a forked child: drop the inherited handle; the lock stays with the parent."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
@@ -61,15 +72,11 @@ class Folder:
     def _check_format(self) -> None:
         file = self.path / _FORMAT_FILE
         if not file.exists():
-            temporary = file.with_suffix(".new")  # perhaps left by a crash, just here
-            if any(entry.name not in (_LOCK, temporary.name) for entry in self.path.iterdir()):
+            # What a crash leaves of ``replace`` means nothing.
+            harmless = (_LOCK, _FORMAT_FILE + TEMPORARY_SUFFIX)
+            if any(entry.name not in harmless for entry in self.path.iterdir()):
                 raise InvalidArgument(f"{self.path} holds other files and no Kolk data; give an empty or new folder")
-            with temporary.open("w") as new:
-                new.write(f"kolk {FORMAT}\n")
-                new.flush()
-                os.fsync(new.fileno())
-            temporary.rename(file)
-            _sync_folder(self.path)
+            self._disk.replace(str(file), f"kolk {FORMAT}\n".encode())
             return
         words = file.read_text(errors="replace").split()
         if len(words) != 2 or words[0] != "kolk" or not words[1].isdigit():
@@ -78,19 +85,3 @@ class Folder:
             raise UnknownFormat(
                 f"{self.path} has format {words[1]}, this version of Kolk reads up to {FORMAT}: upgrade Kolk"
             )
-
-
-def _make_private_folder(path: Path) -> None:
-    """Create the folder, for its owner alone, with a name that survives a power cut."""
-    for parent in reversed((path, *path.absolute().parents)):
-        if not parent.exists():
-            parent.mkdir(mode=0o700, exist_ok=True)
-            _sync_folder(parent.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

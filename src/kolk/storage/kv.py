@@ -11,6 +11,7 @@ view is a live iterator made at the right moment. An iterator keeps the database
 so whoever pins must drop what it pinned first.
 """
 
+import ctypes
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,7 +47,7 @@ _NO_SPACE = "No space left"
 _PAGE_BYTES = 64 * 2**20
 _PART_BYTES = 2 * 2**20
 _PART_ROWS_MIN = 16
-_PART_ROWS_MAX = 500
+_PART_ROWS_MAX = 256
 """A page is read in parts: so few rows that even the largest stay below the 2 GiB that an Arrow array can address."""
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Kv:
         except Exception as error:
             raise self._translated(error) from error
 
-    def between(self, start: bytes, end: bytes | None) -> list[bytes]:
+    def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The values of the keys from ``start`` up to, not including, ``end``, in key order."""
         return [value for _, value in self._items(start, end)]
 
@@ -217,11 +218,14 @@ class Kv:
             _log.warning("the KV in %s was closed without its last rows: %s", self.path, error)
             self._db = _NoDb()
 
-    def _items(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def abandon(self) -> None:
+        """In a forked child: keep RocksDB's destructor from running, which would wait for threads the child lacks."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
+
+    def _items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order. Row by row, because only this kind of iterator tells that it failed."""
         bounded = ReadOptions()
-        if end is not None:
-            bounded.set_iterate_upper_bound(end)
+        bounded.set_iterate_upper_bound(end)
         cursor: Any = None
         try:
             cursor = self._db.iter(bounded)
@@ -262,4 +266,5 @@ def _opening_failed(error: Exception) -> KolkError:
         return DiskFull(f"RocksDB: {text}; free some space, then retry")
     if text.startswith(("Corruption", "Invalid argument")) or "No such file" in text:
         return Corrupted(f"RocksDB: {text}")
-    return Stopped(f"RocksDB: {text}")
+    hint = "; raise the limit on open files (ulimit -n), or use fewer buckets" if "Too many open files" in text else ""
+    return Stopped(f"RocksDB: {text}{hint}")

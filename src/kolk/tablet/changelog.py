@@ -13,15 +13,13 @@ import pyarrow as pa
 from kolk.merge.changes import change_schema
 from kolk.model.change import SYMBOLS
 from kolk.model.page import ChangelogPage
-from kolk.model.schema import Schema
+from kolk.model.schema import CHANGE_COLUMN_NAMES, Schema
 from kolk.storage.segment_reader import Frame
 from kolk.tablet.tablet import Tablet
 
-CHANGE_COLUMNS = (
-    pa.field("_change_type", pa.string(), nullable=False),
-    pa.field("_log_offset", pa.int64(), nullable=False),
-    pa.field("_commit_timestamp", pa.timestamp("ms", "UTC"), nullable=False),
-    pa.field("_bucket", pa.string(), nullable=False),
+_TYPES = (pa.string(), pa.int64(), pa.timestamp("ms", "UTC"), pa.string())
+CHANGE_COLUMNS = tuple(
+    pa.field(name, type, nullable=False) for name, type in zip(CHANGE_COLUMN_NAMES, _TYPES, strict=True)
 )
 PAGE_BYTES = 4 * 2**20
 _SYMBOLS = pa.array(SYMBOLS)

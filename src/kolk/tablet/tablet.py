@@ -22,12 +22,10 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import repeat
+from itertools import islice
 from weakref import WeakSet
 
-import pyarrow as pa
-
-from kolk.codec.row import stored_values
+from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
@@ -40,7 +38,9 @@ from kolk.storage.log import Log, PendingFrame
 from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
+from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
+from kolk.tablet.stored import Stored
 
 APPLIED = b"applied"
 _APPLIED_VALUE = struct.Struct("<q")
@@ -62,7 +62,7 @@ class _Pending:
 
 
 class Tablet:
-    """One bucket. Thread-safe: ``put``, ``pin_view`` and ``truncate`` take the lock; reads of rows and log do not."""
+    """One bucket. Thread-safe: whatever writes or pins takes the lock; reads of rows and log only count themselves."""
 
     def __init__(
         self,
@@ -83,6 +83,9 @@ class Tablet:
         self._signal = signal
         self._lock = threading.RLock()
         self._queue: deque[_Pending] = deque()
+        self._gate = threading.Condition()
+        # Guarded by _gate, which is only held for a moment.
+        self._readers = 0
         # Guarded by _lock.
         self._dedup = dedup
         self._views: WeakSet[View] = WeakSet()
@@ -109,28 +112,39 @@ class Tablet:
     def put(self, prepared: Prepared, tag: PlainTag) -> int:
         """Apply a write once and for all; the answer is the end offset after it. See the module for the steps."""
         pending = _Pending(prepared, tag)
-        self._queue.append(pending)
-        with self._lock:
-            while not pending.done:
-                self._pass([self._queue.popleft() for _ in range(min(len(self._queue), _PASS_PUTS_MAX))])
+        try:
+            self._queue.append(pending)
+            with self._lock:
+                while not pending.done:
+                    self._pass()
+        except BaseException:
+            # Interrupted: nobody may apply it later on behalf of a caller who has long gone.
+            with suppress(ValueError):
+                self._queue.remove(pending)
+            raise
         if pending.error is not None:
             raise pending.error
         return pending.end
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """The stored values under these keys."""
-        self._check_serving()
-        return self._kv.get(keys)
+        with self._reading():
+            return self._kv.get(keys)
 
-    def between(self, start: bytes, end: bytes | None) -> list[bytes]:
+    def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The stored values of a range of keys, in key order."""
-        self._check_serving()
-        return self._kv.between(start, end)
+        with self._reading():
+            return self._kv.between(start, end)
 
     def read_log(self, offset: int, until: int, limit_bytes: int) -> Sequence[Frame]:
         """Frames from ``offset`` up to ``until``, which is at most the published end."""
-        self._check_serving()
-        return self.log.read(offset, limit_bytes=limit_bytes, until=until)
+        with self._reading():
+            return self.log.read(offset, limit_bytes=limit_bytes, until=until)
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """The first published offset that was committed at or after this time."""
+        with self._reading():
+            return self.log.offset_at(timestamp_ms, until=self._published)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -151,53 +165,87 @@ class Tablet:
         """Remove every row, visibly: a -D for each, as one atomic group of frames. A log table's log is dropped."""
         with self._lock:
             self._check_serving()
-            if isinstance(self.merger, Appender):
-                with self._stopping_on_failure():
+            refused: Exception | None = None
+            with self._stopping_on_failure():
+                if isinstance(self.merger, Appender):
+                    self._kv.flush()  # its write tags: the log, where they also stand, is about to go
                     self.log.clear()
-                return self._published
-            mark = self.log.mark()
-            try:
-                for frame in self._truncation():
-                    self.log.append([frame])
-            except BaseException:
-                with self._stopping_on_failure():
+                    return self._published
+                mark = self.log.mark()
+                try:
+                    for frame in self._truncation():
+                        self.log.append([frame])
+                except Exception as error:  # noqa: BLE001 - taken back, then raised
                     self.log.rollback(mark)
-                raise
-            self._finish([], {}, clear=True)
+                    refused = error
+                else:
+                    self._finish([], {}, clear=True)
+            if refused is not None:
+                raise refused
             return self._published
 
+    def trim(self, below: int, holders: Sequence[Holder]) -> None:
+        """Let the log below an offset go, as far as nobody holds it."""
+        with self._lock:
+            self._check_serving()
+            floor = log_floor(
+                is_log_table=isinstance(self.merger, Appender),
+                end=self._published,
+                holders=holders,
+                now_ms=self._clock.now_ms(),
+            )
+            with self._stopping_on_failure():
+                self.log.trim(min(below, floor))
+
     def close(self, reason: KolkError | None = None) -> None:
-        """Stop serving, revoke the views, flush and let go of the files. Idempotent."""
+        """Stop serving, revoke the views, wait for readers, let go of the files. Idempotent.
+
+        With a ``reason`` the bucket is going to be removed, so nothing is flushed.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             healthy = self._refusal is None
             self._refuse(reason or Closed("the database is closed"))
-            if healthy:
+            with self._gate:
+                self._gate.wait_for(lambda: not self._readers)
+            if healthy and reason is None:
                 with suppress(KolkError):
                     # Only to spare the next open a replay: on a full disk there is nothing to lose but time.
                     self._kv.flush()
             self._kv.close()
             self.log.close()
 
-    def _pass(self, batch: Sequence[_Pending]) -> None:
-        """Serve these puts; every one of them is done afterwards, whatever happens."""
+    def abandon(self) -> None:
+        """In a forked child: never touch, and never tear down, what belongs to the parent."""
+        self._kv.abandon()
+
+    def _pass(self) -> None:
+        """Serve everybody who waits; every one of them is done afterwards, whatever happens."""
+        batch = list(islice(self._queue, _PASS_PUTS_MAX))
         try:
             self._check_serving()
             self._serve(batch)
         except BaseException as error:
+            shared = error if isinstance(error, Exception) else _interrupted()
             for pending in batch:
-                pending.error = pending.error or error
-            if not isinstance(error, Exception):
+                pending.error = pending.error or shared
+            if shared is not error:
                 raise
         finally:
             for pending in batch:
                 pending.done = True
+                with suppress(ValueError):
+                    self._queue.remove(pending)
 
     def _serve(self, batch: Sequence[_Pending]) -> None:
+        if self.log.end != self._published:
+            raise Stopped(
+                f"bucket {self.bucket.name} has frames that were never applied; close and reopen the database"
+            )
         now_ms = self._clock.now_ms()
-        stored = _Stored(self._kv, [pending.prepared for pending in batch])
+        stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
         frames: list[PendingFrame] = []
         writes: list[KvWrites] = []
@@ -223,53 +271,76 @@ class Tablet:
             self._commit(frames, writes, writers)
 
     def _commit(self, frames: list[PendingFrame], writes: list[KvWrites], writers: Mapping[int, Writer]) -> None:
-        """Append, sync, apply, publish. Only a full disk at the append leaves the tablet serving."""
-        with self._stopping_on_failure(but=(DiskFull, TooLarge)):
-            self.log.append(frames)
-        self._finish(writes, writers)
+        """Append, sync, apply, publish. Only a full disk at the append leaves the tablet serving.
+
+        All of it is guarded as one: an interrupt anywhere between must not leave frames that are never applied.
+        """
+        refused: DiskFull | None = None
+        with self._stopping_on_failure():
+            try:
+                self.log.append(frames)
+            except DiskFull as error:
+                refused = error
+            else:
+                self._finish(writes, writers)
+        if refused is not None:
+            raise refused
 
     def _finish(self, writes: list[KvWrites], writers: Mapping[int, Writer], *, clear: bool = False) -> None:
         """Sync what was appended, apply it, publish it."""
-        with self._stopping_on_failure():
-            self.log.sync()
-            records = self._dedup.remember(writers, self._clock.now_ms())
-            self._kv.apply(writes, {**records, APPLIED: applied_value(self.log.end)}, clear=clear)
+        self.log.sync()
+        records = self._dedup.remember(writers, self._clock.now_ms())
+        self._kv.apply(writes, {**records, APPLIED: applied_value(self.log.end)}, clear=clear)
         self._published = self.log.end
         self._signal.notify()
 
-    def _frame(self, tag: WriteTag, changes: Changes, now_ms: int | None = None, *, more: bool = False) -> PendingFrame:
+    def _frame(self, tag: WriteTag, changes: Changes, now_ms: int, *, more: bool = False) -> PendingFrame:
+        body = None if changes.rows is None else changes.rows.serialize()
+        if body is not None and body.size > BODY_BYTES_MAX:
+            raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
         return PendingFrame(
             tag=tag,
             schema_id=self.merger.schema.id,
             rows=changes.count,
-            body=None if changes.rows is None else changes.rows.serialize(),
-            timestamp_ms=self._clock.now_ms() if now_ms is None else now_ms,
+            body=body,
+            timestamp_ms=now_ms,
             more=more,
         )
 
     def _truncation(self) -> Iterator[PendingFrame]:
         """A -D for every row, page by page; a frame without rows ends the group."""
-        tag = SystemTag(SystemWork.TRUNCATE)
+        tag, now_ms = SystemTag(SystemWork.TRUNCATE), self._clock.now_ms()
         view = self.pin_view()
         try:
             while (rows := view.next(_TRUNCATE_PAGE_ROWS)) is not None:
-                yield self._frame(tag, deleted(rows), more=True)
+                yield self._frame(tag, deleted(rows), now_ms, more=True)
         finally:
             view.close()
-        yield self._frame(tag, Changes())
+        yield self._frame(tag, Changes(), now_ms)
 
     @contextmanager
-    def _stopping_on_failure(self, but: tuple[type[KolkError], ...] = ()) -> Iterator[None]:
-        """After any other failure nobody knows what is on disk: refuse everything until recovery has looked."""
+    def _reading(self) -> Iterator[None]:
+        """Serve a read; closing waits for it, because RocksDB must not be closed under it."""
+        with self._gate:
+            self._check_serving()
+            self._readers += 1
         try:
             yield
-        except but:
-            raise
+        finally:
+            with self._gate:
+                self._readers -= 1
+                self._gate.notify_all()
+
+    @contextmanager
+    def _stopping_on_failure(self) -> Iterator[None]:
+        """After a failure here nobody knows what is on disk: refuse everything until recovery has looked."""
+        try:
+            yield
         except BaseException as error:
-            # RocksDB found its disk full after the log had the frames: recovery applies them once there is space.
-            self._wants_recovery = isinstance(error, DiskFull)
-            what = "free some space, then retry" if self._wants_recovery else "close and reopen the database"
-            self._refuse(Stopped(f"bucket {self.bucket.name} stopped: {error}; {what}"))
+            # RocksDB found its disk full after the log had the frames, or somebody pressed Ctrl-C: recovery is exact.
+            self._wants_recovery = isinstance(error, DiskFull) or not isinstance(error, Exception)
+            what = "free some space, then retry" if isinstance(error, DiskFull) else "close and reopen the database"
+            self._refuse(Stopped(f"bucket {self.bucket.name} stopped: {error!r}; {what}"))
             if not isinstance(error, Exception):
                 raise
             unknown = OutcomeUnknown(f"bucket {self.bucket.name} stopped under this put: {error}; {what}")
@@ -287,30 +358,11 @@ class Tablet:
             raise type(self._refusal)(str(self._refusal))
 
 
-class _Stored:
-    """What is stored under the keys of a pass: read once, then kept up to date as its puts are merged."""
-
-    def __init__(self, kv: Kv, puts: Sequence[Prepared]) -> None:
-        self._single: list[bytes | None] | None = None
-        self._current: dict[bytes, bytes | None] = {}
-        seeing = [put for put in puts if not put.blind]
-        if len(puts) == 1 and seeing:
-            self._single = kv.get(list(seeing[0].keys))
-        elif seeing:
-            keys = sorted(set[bytes]().union(*(put.keys for put in seeing)))
-            self._current = dict(zip(keys, kv.get(keys), strict=True))
-
-    def olds(self, put: Prepared) -> pa.BinaryArray:
-        """What is stored under each of the put's keys, null for nothing."""
-        if put.blind:
-            return pa.array([], pa.binary())
-        return stored_values(self._single if self._single is not None else [self._current[key] for key in put.keys])
-
-    def overlay(self, writes: KvWrites) -> None:
-        """Let the later puts of the pass see this one."""
-        if self._single is None:
-            self._current.update(zip(writes.keys, writes.values, strict=True))
-            self._current.update(zip(writes.deletes, repeat(None)))
+def _interrupted() -> KolkError:
+    """What the others of a pass are told whose thread was interrupted."""
+    error = OutcomeUnknown("the put was interrupted together with another one; put it again with the same tag")
+    error.retriable = True
+    return error
 
 
 def applied_value(offset: int) -> bytes:
