@@ -51,6 +51,8 @@ def test_key_columns_stand_in_key_order_and_value_columns_in_schema_order():
     assert [column.name for column in schema.key_columns] == ["d", "b"]
     assert [column.name for column in schema.value_columns] == ["a", "c"]
 
+
+def test_a_column_is_found_by_name():
     schema = Schema([PAGE, PV])
 
     assert schema.column("pv").type == DataType(Kind.BIGINT)
