@@ -194,3 +194,16 @@ def test_a_revoked_view_tells_its_reader_why(kv):
 
     with pytest.raises(Closed, match="the table was dropped"):
         view.next(1)
+
+
+def test_buckets_share_one_block_cache(tmp_path, memory):
+    first, second = Kv(tmp_path / "1", memory), Kv(tmp_path / "2", memory)
+    put(first, range(10_000), bytes(100))
+    first.flush()
+    first.between(ROW_PREFIX, b"\x02")
+
+    used = [kv._db.property_int_value("rocksdb.block-cache-usage") for kv in (first, second)]
+
+    assert used[0] == used[1] > 0
+    first.close()
+    second.close()
