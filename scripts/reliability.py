@@ -1,0 +1,166 @@
+"""Write RELIABILITY.md: which faults Kolk was put through, how often, and what it lost.
+
+    python scripts/reliability.py            run the fault tests in their long form, then write the report
+    python scripts/reliability.py --short    the same in the form that CI runs
+
+The tests append their figures, as JSON lines, to the file that KOLK_FIGURES names. If it names one already,
+nothing is run and the report is made of what is in there. The report holds no date and no name of a machine.
+What did not run, or failed, is in it too; then this script ends with status 1.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN_SECONDS_MAX = 3_600
+
+KILL_ANY = "kill -9 at a random moment"
+KILL_STEP = "kill -9 at a step of a put"
+CUT_MODEL = "power cut, modelled: log on a lossy disk, KV set back"
+CUT_REAL = "power cut, real: ext4 image copied without a sync"
+CUT_CONTROL = "power cut, real, durability `process` (the control: it should lose)"
+CALLS = "a failed disk call"
+FULL = "a full disk (tmpfs)"
+HISTORY = "8 clients at once: reads that went back"
+FAULTS = {
+    KILL_ANY: "8 writers on 4 buckets and a log table, killed from outside, while opening or at work",
+    KILL_STEP: "the process kills itself before, within or after appending, syncing, applying, rolling, flushing",
+    CUT_MODEL: "at every step, also during recovery; what was not synced is dropped, kept, cut or torn by sectors",
+    CUT_REAL: "mounted with commit=300, the writer killed, the image copied and recovered from",
+    CUT_CONTROL: "the same without syncs, to show that the test has teeth",
+    CALLS: "EIO from write, sync, create and folder sync in one bucket of four",
+    FULL: "puts until the disk is full, then more space and on, without a restart",
+    HISTORY: "times are operations; each read is compared with all writes and reads that ended before it",
+}
+
+Figures = dict[str, list[dict]]
+
+
+def main() -> int:
+    given = os.environ.get("KOLK_FIGURES")
+    if given and Path(given).exists():
+        figures, failures, form = read_figures(Path(given)), [], "as last run"
+    else:
+        is_full = "--short" not in sys.argv[1:]
+        figures, failures = run(is_full=is_full)
+        form = "in their long form" if is_full else "in their short form"
+    (ROOT / "RELIABILITY.md").write_text(report(figures, failures, form), encoding="utf-8")
+    missing = [fault for fault in FAULTS if fault not in figures]
+    for line in [*failures, *(f"no figures: {fault}" for fault in missing)]:
+        print(line)
+    return 1 if failures or missing or is_losing(figures) else 0
+
+
+def run(*, is_full: bool) -> tuple[Figures, list[str]]:
+    """Run the fault tests; the answer is their figures, and which of them failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        written, results = Path(folder) / "figures", Path(folder) / "results.xml"
+        written.touch()
+        environment = {**os.environ, "KOLK_FIGURES": str(written), "KOLK_FULL": "1" if is_full else "0"}
+        command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "", "-q", "-rs", "-p", "no:cacheprovider"]
+        command += ["-n", "2", "--dist", "worksteal", f"--junitxml={results}"]
+        subprocess.run(command, cwd=ROOT, env=environment, timeout=RUN_SECONDS_MAX, check=False)
+        if not results.exists():
+            return read_figures(written), ["the tests did not run to their end"]
+        return read_figures(written), failed_tests(results)
+
+
+def failed_tests(results: Path) -> list[str]:
+    """The names of the tests that failed, from pytest's XML."""
+    cases = ElementTree.parse(results).getroot().iter("testcase")
+    return [
+        f"{case.get('classname', '').rpartition('.')[2]}: {case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
+def read_figures(path: Path) -> Figures:
+    """The lines of a figures file, by fault."""
+    found: Figures = defaultdict(list)
+    for line in path.read_text().splitlines():
+        figure = json.loads(line)
+        found[figure["fault"]].append(figure)
+    return found
+
+
+def total(lines: list[dict], name: str) -> int:
+    return sum(line.get(name, 0) for line in lines)
+
+
+def is_losing(figures: Figures) -> bool:
+    return any(
+        total(lines, name)
+        for fault, lines in figures.items()
+        if fault != CUT_CONTROL
+        for name in ("lost", "duplicated", "wrong")
+    )
+
+
+def report(figures: Figures, failures: list[str], form: str) -> str:
+    """The text of RELIABILITY.md."""
+    rows, idle = [], []
+    for fault in FAULTS:
+        ran = [line for line in figures.get(fault, []) if "skipped" not in line]
+        reasons = sorted({line["skipped"] for line in figures.get(fault, []) if "skipped" in line})
+        if ran:
+            counts = [f"{total(ran, name):,}" for name in ("times", "puts", "rows", "lost", "duplicated")]
+            rows.append(f"| {fault} | {' | '.join(counts)} |")
+        else:
+            idle.append(f"- {fault}: {'; '.join(reasons) or 'its test did not run, or failed before it counted'}")
+    steps = sorted({line["detail"] for line in figures.get(KILL_STEP, []) if "detail" in line})
+    return TEXT.format(
+        form=form,
+        machine=machine(),
+        rows="\n".join(rows),
+        details="\n".join(f"- **{fault}**: {text}." for fault, text in FAULTS.items()),
+        steps=", ".join(steps) or "none",
+        idle="\n".join(idle) or "Everything above ran.",
+        failures="\n".join(f"- `{failure}`" for failure in failures) or "None.",
+    )
+
+
+def machine() -> str:
+    """What is worth knowing of where this ran, and nothing that names it."""
+    return f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+TEXT = """# Reliability
+
+Made by `python scripts/reliability.py` from `tests/faults`, {form}; do not edit. All of it happened to
+real processes on a real disk, but for the row that says *modelled*. A row is *acknowledged* when the put returned,
+and *lost* when it is not in the reopened table and its changelog. *Duplicated* counts rows that are in the changelog
+twice although every retry carried its tag. After each fault the table is also compared with its changelog, row by
+row, and offsets must have no hole. In the modelled power cuts one history is cut many times, and its rows counted
+each time.
+
+Ran on: {machine}. Durability is `machine` (synced before the answer) where nothing else
+is said; the clients at once run with `process`.
+
+| fault | times | acknowledged puts | acknowledged rows | lost | duplicated |
+|---|---:|---:|---:|---:|---:|
+{rows}
+
+{details}
+
+Steps at which a process was killed: {steps}.
+
+## What did not run
+
+{idle}
+
+## Fault tests that fail
+
+{failures}
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
