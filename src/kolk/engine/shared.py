@@ -15,10 +15,13 @@ from kolk.runtime.folder import Folder
 
 
 class SharedEngines:
-    """The engines that this process has open, with the number of their users. Thread-safe: one lock."""
+    """The engines that this process has open, with the number of their users.
+
+    Thread-safe: one lock. It is re-entrant, because the garbage collector may end a forgotten connection anywhere.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._users: dict[Path, tuple[Engine, int]] = {}
 
     def attach(self, path: Path, config: EngineConfig | None) -> Engine:
@@ -36,18 +39,17 @@ class SharedEngines:
     def detach(self, engine: Engine) -> None:
         """One user fewer; the last one closes the engine."""
         with self._lock:
-            for path, (known, users) in self._users.items():
-                if known is engine:
-                    if users > 1:
-                        self._users[path] = (engine, users - 1)
-                        return
-                    del self._users[path]
-                    break
+            path = next((path for path, (known, _) in self._users.items() if known is engine), None)
+            if path is not None and self._users[path][1] > 1:
+                self._users[path] = (engine, self._users[path][1] - 1)
+                return
+            if path is not None:
+                del self._users[path]
             engine.close()
 
     def forget(self) -> None:
         """In a forked child: the engines are the parent's, and so may be the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         for engine, _ in self._users.values():
             engine.abandon()
         self._users = {}
