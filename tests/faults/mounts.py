@@ -5,6 +5,7 @@ its mount.
 """
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,16 @@ from pathlib import Path
 import pytest
 
 _SECONDS = 60
+_TOOLS = ("unshare", "mount", "umount", "truncate", "mkfs.ext4")
+# Root's tools are often not on the path, though they are there.
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command, for so long at most."""
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=_SECONDS, check=False)
+    environment = {**os.environ, "PATH": _PATH}
+    words = [shutil.which(str(command[0]), path=_PATH) or str(command[0]), *map(str, command[1:])]
+    return subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False, env=environment)
 
 
 def why_not() -> str | None:
@@ -31,6 +37,9 @@ def why_not() -> str | None:
 @cache
 def _tried() -> str | None:
     """Mounts are often forbidden in containers, root or not: try once."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool, path=_PATH) is None]
+    if missing:
+        return f"there is no {', '.join(missing)} here"
     probe = run("unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt")
     return None if probe.returncode == 0 else f"mounting is not allowed here: {probe.stderr.strip()}"
 

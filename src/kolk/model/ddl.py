@@ -284,14 +284,15 @@ class _Kind(Enum):
     END = "end"
 
 
-# The possessive quantifiers (*+) keep a hostile text from making the match go back and try again.
-_GAP = re.compile(r"(?:\s++|--[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
+# One character or pair at a time, and no quote after the closing one: a text without end is tried once, not in
+# every way. (Possessive quantifiers would say it better, but Python 3.11's first releases get them wrong.)
+_GAP = re.compile(r"\s+|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(
-    r"(?P<word>[A-Za-z_][A-Za-z0-9_]*+)"
-    r"|(?P<number>[0-9]++)"
-    r"|'(?P<string>(?:[^']++|'')*+)'"
-    r"|`(?P<backticked>(?:[^`]++|``)*+)`"
-    r'|"(?P<quoted>(?:[^"]++|"")*+)"'
+    r"(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<number>[0-9]+)"
+    r"|'(?P<string>(?:[^']|'')*)'(?!')"
+    r"|`(?P<backticked>(?:[^`]|``)*)`(?!`)"
+    r'|"(?P<quoted>(?:[^"]|"")*)"(?!")'
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
@@ -311,8 +312,9 @@ class _Token:
 
 def _token_after(text: str, position: int) -> _Token:
     """The first token at or after ``position``; at the end of the text, an END token."""
-    gap = _GAP.match(text, position)
-    start = gap.end() if gap else position
+    start = position
+    while gap := _GAP.match(text, start):
+        start = gap.end()
     match = _TOKEN.match(text, start)
     if match is None:
         # An error at the end points behind the last thing written, not at the empty line after it.
