@@ -53,5 +53,5 @@ def connect(target: str | os.PathLike[str], *, config: EngineConfig | None = Non
         raise InvalidArgument(f"{target}: this version opens folders only; give a path, such as ./data")
     from kolk.engine.shared import ENGINES
 
-    engine = ENGINES.attach(Path(target), config)
-    return Database(engine, partial(ENGINES.detach, engine), Rng())
+    engine = ENGINES.attach(Path(os.fsdecode(target)), config)
+    return Database(engine, partial(ENGINES.detach, engine), Rng(), forget=partial(ENGINES.orphan, engine))

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from kolk.errors import (
     InvalidArgument,
     PartialPut,
     StaleTag,
+    Stopped,
     UnknownFormat,
     UsedAfterFork,
 )
@@ -190,3 +192,84 @@ def test_paths_that_cannot_be_folders_are_typed_errors():
             kolk.connect(path)
     with pytest.raises(InvalidArgument, match="EngineConfig"):
         kolk.connect("x", config={})
+
+
+def test_a_folder_removed_under_an_open_database_is_not_served_as_if_it_were_there(folder, config):
+    db = kolk.connect(folder, config=config)
+    db.create_table("events", SCHEMA).put({"n": 1})
+    shutil.rmtree(folder)
+
+    with pytest.raises(Stopped, match="removed or replaced"):
+        kolk.connect(folder)
+    db.close()
+    with kolk.connect(folder, config=config) as again:
+        assert again.tables() == []
+
+
+def test_a_connection_that_is_only_forgotten_lets_the_folder_go_at_the_next_chance(folder, config):
+    for _ in range(3):
+        db = kolk.connect(folder, config=config)
+    db.close()
+
+    with kolk.connect(folder, config=kolk.EngineConfig(durability="machine")) as other:
+        assert other.tables() == []
+
+
+def test_an_interrupt_after_the_catalog_changed_does_not_leave_it_half_known(folder, config, monkeypatch):
+    with kolk.connect(folder, config=config) as db:
+        db.create_table("keep", SCHEMA)
+        meta = db._link.service._meta
+        write = meta.write
+
+        def interrupted(changes) -> None:
+            write(changes)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(meta, "write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                db.drop_table("keep")
+            with pytest.raises(KeyboardInterrupt):
+                db.create_table("new", SCHEMA)
+
+        assert [table.name for table in db.tables()] == ["new"]
+        assert db.create_table("new", SCHEMA, if_not_exists=True).put({"n": 1}).offsets == {"0": 1}
+
+
+def test_a_signal_handler_may_close_the_database_in_the_middle_of_a_scan(folder):
+    script = f"""
+import signal, os, kolk
+db = kolk.connect({str(folder)!r})
+table = db.create_table("t", kolk.Schema([kolk.Column("id", "int")], "id"))
+table.put([{{"id": n}} for n in range(2000)])
+view = table.scan()._pages._views[0]
+pin = view._pin
+values = pin._values
+class Closing:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return next(values)
+pin._values = Closing()
+signal.signal(signal.SIGTERM, lambda *_: db.close())
+try:
+    while view.next(100) is not None:
+        pass
+except kolk.errors.Closed:
+    print("closed", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=True)
+
+    assert done.stdout.strip() == b"closed"
+
+
+def test_a_forked_child_may_not_read_its_parents_scan(folder, config):
+    with kolk.connect(folder, config=config) as db:
+        table = db.create_table("t", kolk.Schema([kolk.Column("id", "int")], "id"))
+        table.put({"id": 1})
+        pages = table.scan()._pages
+        pages._pid += 1  # as a child sees it
+
+        with pytest.raises(UsedAfterFork):
+            pages.next()

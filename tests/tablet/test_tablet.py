@@ -402,6 +402,19 @@ def test_closing_waits_for_reads_under_way(bench):
     assert done.is_set()
 
 
+def test_closing_does_not_wait_for_a_read_that_an_interrupt_kept_from_signing_off(bench):
+    tablet = bench.open()
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    tablet._readers[object()] = ended.ident
+    tablet._readers[object()] = threading.get_ident()
+
+    tablet.close()
+
+    assert tablet.refusal is not None
+
+
 def test_a_log_is_trimmed_only_as_far_as_nobody_holds_it(bench):
     tablet = bench.open_log_table()
     batch = pa.record_batch({"n": pa.array(range(200), pa.int64())})

@@ -102,7 +102,7 @@ def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list
         return list(bounds)
     if isinstance(buckets, str) or not isinstance(buckets, Iterable):
         raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {buckets!r}")
-    unknown = [bucket for bucket in buckets if bucket not in bounds]
+    unknown = [bucket for bucket in buckets if not isinstance(bucket, str) or bucket not in bounds]
     if unknown:
         raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
     return list(buckets)

@@ -19,8 +19,15 @@ from kolk.runtime.rng import Rng
 class Database:
     """A connection to a database. Thread-safe. A context manager; ``close`` is idempotent."""
 
-    def __init__(self, service: Service, release: Callable[[], None], rng: Rng) -> None:
-        self._link = Link(service, release, rng)
+    def __init__(
+        self,
+        service: Service,
+        release: Callable[[], None],
+        rng: Rng,
+        *,
+        forget: Callable[[], None] | None = None,
+    ) -> None:
+        self._link = Link(service, release, forget or release, rng)
 
     def create_table(
         self,

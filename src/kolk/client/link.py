@@ -1,7 +1,7 @@
 """What all objects of one connection share: the way to the service, open until it is closed or nobody is left.
 
-A notebook that runs ``db = kolk.connect(...)`` again drops the first connection without closing it; the link notices
-and lets go by itself. It is closed once, whoever asks first.
+A notebook that runs ``db = kolk.connect(...)`` again drops the first connection without closing it. The link notices,
+wherever the garbage collector happens to run, and calls ``forget``, which must not wait for anything.
 """
 
 import weakref
@@ -16,18 +16,26 @@ from kolk.runtime.rng import Rng
 class Link:
     """A connection's way to its database. Thread-safe."""
 
-    def __init__(self, service: Service, release: Callable[[], None], rng: Rng) -> None:
+    def __init__(self, service: Service, release: Callable[[], None], forget: Callable[[], None], rng: Rng) -> None:
         self.tags = Tags(rng)
         self._service = service
-        self._closing = weakref.finalize(self, release)
+        self._release = release
+        self._forget = forget
+        self._unclosed = weakref.finalize(self, forget)
 
     @property
     def service(self) -> Service:
         """The service; Closed once the connection is."""
-        if not self._closing.alive:
+        if not self._unclosed.alive:
             raise Closed("this database is closed; call kolk.connect again")
         return self._service
 
     def close(self) -> None:
-        """Let go. Idempotent."""
-        self._closing()
+        """Let go. Idempotent; if it is interrupted it can be called again."""
+        if self._unclosed.detach() is None:
+            return
+        try:
+            self._release()
+        except BaseException:
+            self._unclosed = weakref.finalize(self, self._forget)
+            raise

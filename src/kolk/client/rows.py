@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kolk.errors import InvalidRows
+from kolk.errors import InvalidRows, TooLarge
 from kolk.model.schema import Column, Schema
 from kolk.model.types import Kind
 
@@ -104,7 +104,10 @@ def _table_of(data: Data) -> pa.Table:
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    try:
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    except pa.ArrowInvalid as error:
+        raise TooLarge("a column has more than 2 GiB; put it in pieces") from error
 
 
 def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array]:

@@ -128,6 +128,8 @@ class Table:
         shown; a key column of that name is given in a dict: ``table.prefix({"columns": 3})``.
         """
         self._need_key("look up")
+        if key is not None and not isinstance(key, Mapping):
+            raise InvalidArgument(f"a prefix is key columns and their values, not {key!r}")
         given = {**(key or {}), **values}
         wanted = self.schema.key_columns[: len(given)]
         if not given or set(given) != {column.name for column in wanted} or len(given) == len(self.schema.primary_key):

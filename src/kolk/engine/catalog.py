@@ -6,6 +6,7 @@ dropped table are removed afterwards, and what a crash leaves of them is found b
 """
 
 import threading
+from collections.abc import Sequence
 
 from kolk.codec.table import decode_table, encode_table
 from kolk.errors import TableExists, TableNotFound, TooManyTables
@@ -25,10 +26,9 @@ class Catalog:
     def __init__(self, meta: Meta) -> None:
         self._meta = meta
         self._lock = threading.Lock()
-        tables = [decode_table(_id_of(record.key), record.value) for record in meta.list("table/")]
-        # Replaced whole under _lock, so that readers see one state or the next.
-        self._by_id = {info.id: info for info in tables}
-        self._by_name = {info.name: info for info in tables}
+        self._by_id: dict[TableId, TableInfo] = {}
+        self._by_name: dict[TableName, TableInfo] = {}
+        self._load()
 
     def get(self, name: TableName) -> TableInfo:
         """The table of this name."""
@@ -69,14 +69,13 @@ class Catalog:
             info = TableInfo(id=TableId(number), spec=spec, created_ms=now_ms)
             record = encode_table(info)
             assert decode_table(info.id, record) == info, "what cannot be read back must not be written"
-            self._meta.write(
+            self._write(
                 [
                     MetaChange(_NEXT, str(number + 1).encode(), counter.version if counter else ABSENT),
                     MetaChange(_key(info.id), record, ABSENT),
                     MetaChange(_name_key(info.name), str(number).encode(), ABSENT),
                 ]
             )
-            self._publish({**self._by_id, info.id: info})
             return info
 
     def drop(self, info: TableInfo) -> None:
@@ -84,16 +83,24 @@ class Catalog:
         with self._lock:
             self.by_id(info.id)
             changes = [self._deletion(_key(info.id)), self._deletion(_name_key(info.name))]
-            self._meta.write(changes)
-            self._publish({table: other for table, other in self._by_id.items() if table != info.id})
+            self._write(changes)
 
     def _deletion(self, key: str) -> MetaChange:
         record = self._meta.get(key)
         return MetaChange(key, None, record.version if record else ABSENT)
 
-    def _publish(self, tables: dict[TableId, TableInfo]) -> None:
-        self._by_id = tables
-        self._by_name = {info.name: info for info in tables.values()}
+    def _write(self, changes: Sequence[MetaChange]) -> None:
+        """Change the records, then show what they are now: also if Ctrl-C came after they were changed."""
+        try:
+            self._meta.write(changes)
+        finally:
+            self._load()
+
+    def _load(self) -> None:
+        tables = [decode_table(_id_of(record.key), record.value) for record in self._meta.list("table/")]
+        # Replaced whole, so that readers see one state or the next.
+        self._by_id = {info.id: info for info in tables}
+        self._by_name = {info.name: info for info in tables}
 
 
 def _key(table: TableId) -> str:

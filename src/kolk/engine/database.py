@@ -92,6 +92,11 @@ class Engine:
         self._tablets.sweep({info.id for info in self._catalog.list()}, self._catalog.next_id)
         self._closed = False
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder is still where it was opened."""
+        return self._folder.is_in_place
+
     # --- tables
 
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:

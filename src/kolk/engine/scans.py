@@ -1,10 +1,12 @@
 """A table scan: every bucket pinned at one moment, then read page by page."""
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pyarrow as pa
 
+from kolk.errors import UsedAfterFork
 from kolk.storage.view import View
 from kolk.tablet.tablet import Tablet
 
@@ -25,6 +27,7 @@ class TableScan:
         self._names = names
         self._left = limit
         self._page_rows = page_rows
+        self._pid = os.getpid()
 
     @staticmethod
     def open(tablets: Sequence[Tablet], names: Sequence[str] | None, limit: int | None, page_rows: int) -> "TableScan":
@@ -37,6 +40,8 @@ class TableScan:
 
     def next(self) -> pa.RecordBatch | None:
         """The next page; None when the table, or the limit, is used up."""
+        if os.getpid() != self._pid:
+            raise UsedAfterFork("this scan was opened before a fork; call kolk.connect in the child")
         while self._unread and self._left != 0:
             rows = self._page_rows if self._left is None else min(self._page_rows, self._left)
             page = self._unread[0].next(rows, self._names)
@@ -49,5 +54,6 @@ class TableScan:
 
     def close(self) -> None:
         """Let every view go. Idempotent."""
-        for view in self._views:
-            view.close()
+        if os.getpid() == self._pid:
+            for view in self._views:
+                view.close()

@@ -47,7 +47,7 @@ class Tablets:
                 raise _gone(info)
             tablet = self._tablets.get(bucket)
             if tablet is not None and tablet.wants_recovery:
-                self._tablets.pop(bucket).close()
+                self._tablets.pop(bucket).close(tablet.refusal)
             if bucket not in self._tablets:
                 self._tablets[bucket] = self._opened(info, bucket)
             return self._tablets[bucket]
@@ -83,7 +83,7 @@ class Tablets:
         Files of a table that the catalog has never heard of mean that the catalog is not the one they belong to.
         """
         self._disk.make_folder(str(self._folder))
-        found = {TableId(int(name)) for name in self._disk.list(str(self._folder)) if name.isdigit()}
+        found = {TableId(int(name)) for name in self._disk.list(str(self._folder)) if name.isascii() and name.isdigit()}
         strange = sorted(table for table in found if table >= next_id)
         if strange:
             raise Corrupted(
@@ -97,12 +97,12 @@ class Tablets:
         """Close every tablet. Idempotent; one that fails to close does not keep the others open."""
         with self._lock:
             self._closed = True
-            errors: list[Exception] = []
+            errors: list[BaseException] = []
             while self._tablets:
                 _, tablet = self._tablets.popitem()
                 try:
                     tablet.close()
-                except Exception as error:  # noqa: BLE001 - raised below, once every tablet had its chance
+                except BaseException as error:  # noqa: BLE001 - raised below, once every tablet had its chance
                     errors.append(error)
             if errors:
                 raise errors[0]

@@ -44,6 +44,15 @@ class Folder:
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to this folder, and not to nothing or to another one."""
+        try:
+            there, ours = os.stat(self.path / _LOCK), os.fstat(self._handle)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
     def abandon(self) -> None:
         """In a forked child: drop the inherited handle; the lock stays with the parent."""
         handle, self._handle = self._handle, -1
@@ -79,7 +88,7 @@ class Folder:
             self._disk.replace(str(file), f"kolk {FORMAT}\n".encode())
             return
         words = file.read_text(errors="replace").split()
-        if len(words) != 2 or words[0] != "kolk" or not words[1].isdigit():
+        if len(words) != 2 or words[0] != "kolk" or not (words[1].isascii() and words[1].isdigit()):
             raise Corrupted(f"{file} does not name a Kolk format; restore the folder from a backup")
         if int(words[1]) > FORMAT:
             raise UnknownFormat(

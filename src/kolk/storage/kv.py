@@ -14,8 +14,8 @@ so whoever pins must drop what it pinned first.
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,11 @@ class Pin:
 
     def take(self, rows: int) -> pa.BinaryArray:
         """The next values in key order: at most ``rows``, fewer if they are large, none at the end."""
-        if self._values is None:
-            raise Closed("this view is closed")
         parts: list[pa.BinaryArray] = []
         size = 0
         while rows > 0 and size < _PAGE_BYTES:
+            if self._values is None:
+                raise Closed("this view is closed")
             asked = min(rows, self._part_rows)
             values = list(islice(self._values, asked))
             if values:
@@ -115,6 +115,11 @@ class Pin:
     def close(self) -> None:
         """Let go. Idempotent."""
         self._values = self._cursor = None
+
+    def abandon(self) -> None:
+        """See ``Kv.abandon``."""
+        for iterator in (self._values, self._cursor):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
     def _check_end(self) -> None:
         """A failed RocksDB iterator looks just like an exhausted one, so look where the end should be."""
@@ -161,12 +166,14 @@ class Kv:
 
     def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The values of the keys from ``start`` up to, not including, ``end``, in key order."""
-        return [value for _, value in self._items(start, end)]
+        with closing(self._items(start, end)) as items:
+            return [value for _, value in items]
 
     def records(self, prefix: bytes) -> dict[bytes, bytes]:
         """The bucket's own records whose names start with ``prefix``, by name."""
-        found = ((key[1:], value) for key, value in self._items(RECORD_PREFIX + prefix, ROW_PREFIX))
-        return {name: value for name, value in found if name.startswith(prefix)}
+        start = RECORD_PREFIX + prefix
+        with closing(self._items(start, ROW_PREFIX)) as items:
+            return {key[1:]: value for key, value in items if key.startswith(start)}
 
     def apply(self, writes: Iterable[KvWrites], records: Mapping[bytes, bytes | None], *, clear: bool = False) -> None:
         """Write rows and records in one atomic batch; ``clear`` first removes every row. None deletes a record."""
@@ -222,7 +229,7 @@ class Kv:
         """In a forked child: keep RocksDB's destructor from running, which would wait for threads the child lacks."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
 
-    def _items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _items(self, start: bytes, end: bytes) -> Generator[tuple[bytes, bytes], None, None]:
         """Keys and values in order. Row by row, because only this kind of iterator tells that it failed."""
         bounded = ReadOptions()
         bounded.set_iterate_upper_bound(end)

@@ -77,8 +77,8 @@ class Meta:
         for change in changes:
             assert change.value is None or len(change.value) <= RECORD_BYTES_MAX, "callers limit their records"
         with self._lock, _typed_errors():
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 for change in changes:
                     self._apply(change)
                 self._db.execute("COMMIT")

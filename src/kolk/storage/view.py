@@ -22,7 +22,7 @@ class View:
         self.offset = offset
         self._pin: Pin | None = pin
         self._codec = codec
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the database in the middle of a page
         self._drained = False
         self._reason = "this view is closed"
 
@@ -36,6 +36,11 @@ class View:
             values = self._pin.take(rows)
             self._drained = not len(values)
         return None if self._drained else self._codec.decode(values, names)
+
+    def abandon(self) -> None:
+        """In a forked child: never tear down what belongs to the parent."""
+        if self._pin is not None:
+            self._pin.abandon()
 
     def close(self) -> None:
         """Let the rows go. Idempotent."""

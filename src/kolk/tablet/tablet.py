@@ -46,6 +46,8 @@ APPLIED = b"applied"
 _APPLIED_VALUE = struct.Struct("<q")
 _PASS_PUTS_MAX = 1_024
 _TRUNCATE_PAGE_ROWS = 16_384
+_READER_WAIT_SECONDS = 0.005
+_READER_WAITS_MAX = 2_000
 
 
 class _Pending:
@@ -83,9 +85,9 @@ class Tablet:
         self._signal = signal
         self._lock = threading.RLock()
         self._queue: deque[_Pending] = deque()
-        self._gate = threading.Condition()
-        # Guarded by _gate, which is only held for a moment.
-        self._readers = 0
+        self._mutex = threading.Lock()
+        # Guarded by _mutex, which is only held for a moment: the threads of the reads under way, each by a token.
+        self._readers: dict[object, int] = {}
         # Guarded by _lock.
         self._dedup = dedup
         self._views: WeakSet[View] = WeakSet()
@@ -104,6 +106,11 @@ class Tablet:
     def wants_recovery(self) -> bool:
         """Whether it stopped for a reason that recovery, without anybody's help, may mend."""
         return self._wants_recovery
+
+    @property
+    def refusal(self) -> KolkError | None:
+        """Why it does not serve; None while it does."""
+        return self._refusal
 
     def prepare(self, write: Write) -> Prepared:
         """Step 1, which needs no lock and applies nothing: all that can be wrong with the rows is found here."""
@@ -164,7 +171,7 @@ class Tablet:
     def truncate(self) -> int:
         """Remove every row, visibly: a -D for each, as one atomic group of frames. A log table's log is dropped."""
         with self._lock:
-            self._check_serving()
+            self._check_writable()
             refused: Exception | None = None
             with self._stopping_on_failure():
                 if isinstance(self.merger, Appender):
@@ -208,24 +215,29 @@ class Tablet:
             self._closed = True
             healthy = self._refusal is None
             self._refuse(reason or Closed("the database is closed"))
-            with self._gate:
-                self._gate.wait_for(lambda: not self._readers)
-            if healthy and reason is None:
-                with suppress(KolkError):
-                    # Only to spare the next open a replay: on a full disk there is nothing to lose but time.
-                    self._kv.flush()
-            self._kv.close()
-            self.log.close()
+            try:
+                self._await_readers()
+                if healthy and reason is None:
+                    with suppress(KolkError):
+                        # Only to spare the next open a replay: on a full disk there is nothing to lose but time.
+                        self._kv.flush()
+            finally:
+                try:
+                    self._kv.close()
+                finally:
+                    self.log.close()
 
     def abandon(self) -> None:
         """In a forked child: never touch, and never tear down, what belongs to the parent."""
         self._kv.abandon()
+        for view in list(self._views):
+            view.abandon()
 
     def _pass(self) -> None:
         """Serve everybody who waits; every one of them is done afterwards, whatever happens."""
         batch = list(islice(self._queue, _PASS_PUTS_MAX))
         try:
-            self._check_serving()
+            self._check_writable()
             self._serve(batch)
         except BaseException as error:
             shared = error if isinstance(error, Exception) else _interrupted()
@@ -321,15 +333,24 @@ class Tablet:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """Serve a read; closing waits for it, because RocksDB must not be closed under it."""
-        with self._gate:
-            self._check_serving()
-            self._readers += 1
+        token = object()
         try:
+            with self._mutex:
+                self._check_serving()
+                self._readers[token] = threading.get_ident()
             yield
         finally:
-            with self._gate:
-                self._readers -= 1
-                self._gate.notify_all()
+            with self._mutex:
+                self._readers.pop(token, None)
+
+    def _await_readers(self) -> None:
+        """Wait for the reads of other threads. Not for ever: an interrupt may have kept one from signing off."""
+        for _ in range(_READER_WAITS_MAX):
+            alive = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+            with self._mutex:
+                if alive.isdisjoint(self._readers.values()):
+                    return
+            threading.Event().wait(_READER_WAIT_SECONDS)
 
     @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:
@@ -340,7 +361,11 @@ class Tablet:
             # RocksDB found its disk full after the log had the frames, or somebody pressed Ctrl-C: recovery is exact.
             self._wants_recovery = isinstance(error, DiskFull) or not isinstance(error, Exception)
             what = "free some space, then retry" if isinstance(error, DiskFull) else "close and reopen the database"
-            self._refuse(Stopped(f"bucket {self.bucket.name} stopped: {error!r}; {what}"))
+            if not isinstance(error, Exception):
+                what = "retry"
+            stopped = Stopped(f"bucket {self.bucket.name} stopped: {error!r}; {what}")
+            stopped.retriable = self._wants_recovery
+            self._refuse(stopped)
             if not isinstance(error, Exception):
                 raise
             unknown = OutcomeUnknown(f"bucket {self.bucket.name} stopped under this put: {error}; {what}")
@@ -353,9 +378,16 @@ class Tablet:
             view.revoke(str(reason))
         self._signal.notify()
 
+    def _check_writable(self) -> None:
+        self._check_serving()
+        if self.log.end != self._published:
+            raise Stopped(f"bucket {self.bucket.name} has frames that were not applied; close and reopen the database")
+
     def _check_serving(self) -> None:
         if self._refusal is not None:
-            raise type(self._refusal)(str(self._refusal))
+            refusal = type(self._refusal)(str(self._refusal))
+            refusal.retriable = self._refusal.retriable
+            raise refusal
 
 
 def _interrupted() -> KolkError:
