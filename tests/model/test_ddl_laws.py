@@ -16,14 +16,11 @@ from kolk.model.ddl import (
     to_ddl,
 )
 from kolk.model.ids import TableId
-from kolk.model.names import TableName
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.types import DataType, Kind
 
-PAGES = TableName("web", "pages")
 NULLABLE = Schema([Column("page", "string"), Column("pv", "bigint")])
-KEYED = Schema([Column("page", "string"), Column("pv", "bigint")], "page")
 
 
 names = st.one_of(

@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.key import KEY_BYTES_MAX, Octets, Rows, gather
+from kolk.codec.key import DECIMAL_DIGITS_IN_INT64, KEY_BYTES_MAX, Octets, Rows, gather
 from kolk.codec.row import binary_offsets, fixed_values, null_mask, slot_type
 from kolk.errors import TooLarge
 from kolk.model.schema import Column
@@ -52,7 +52,6 @@ _STRIPE_BYTES = 32
 _BLOCK_ROWS = 16_384  # the arrays of one block stay in the processor's second-level cache: twice as fast
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_DECIMAL_DIGITS_IN_INT64 = 18
 # A magnitude from the i-th limit on needs i + 2 bytes, since one bit is the sign's.
 _LOW_LIMITS = np.array([1 << (8 * width - 1) for width in range(1, 9)], np.uint64)
 _HIGH_LIMITS = np.array([1 << (8 * width - 1) for width in range(1, 8)], np.uint64)
@@ -116,7 +115,7 @@ def _hash_column(column: Column, array: pa.Array, missing: NDArray[np.bool_] | N
             return _hash_long(values.astype(np.int64) * _NANOSECONDS[column.type.unit], seeds)
         case Kind.DECIMAL:
             halves = values.view("<u8").reshape(-1, 2)
-            is_narrow = column.type.arguments[0] <= _DECIMAL_DIGITS_IN_INT64
+            is_narrow = column.type.arguments[0] <= DECIMAL_DIGITS_IN_INT64
             return _hash_long(halves[:, 0], seeds) if is_narrow else _hash_bytes(*_minimal_bytes(halves), seeds)
         case Kind.BINARY:
             width = values.itemsize

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.row import binary_offsets, fixed_values, slot_type
+from kolk.codec.row import NOTHING, VARIABLE, binary_offsets, fixed_values, slot_type
 from kolk.errors import Corrupted, InvalidArgument, InvalidRows, TooLarge
 from kolk.model.schema import Column, Schema
 from kolk.model.types import Kind
@@ -51,11 +51,9 @@ KEY_BYTES_MAX = 65_536
 """The longest encoded key. A longer text is better keyed by its hash."""
 
 _BATCH_BYTES_MAX = 2**31 - 1  # what the int32 offsets of an Arrow binary array can address
-_NOTHING = pa.scalar(b"", pa.binary())  # made once: a bare b"" costs pyarrow a search for pandas, 50 us
 _TERMINATOR = b"\x00\x00"
 _ESCAPED_NUL = b"\x00\xff"
-_VARIABLE = (Kind.CHAR, Kind.STRING, Kind.BYTES)
-_DECIMAL_DIGITS_IN_INT64 = 18
+DECIMAL_DIGITS_IN_INT64 = 18
 _SIGN_64 = np.uint64(1 << 63)
 
 
@@ -130,7 +128,7 @@ def _layout(columns: tuple[Column, ...], *, ends_in_key: bool) -> tuple[_Piece, 
     pieces: list[_Piece] = []
     head, fixed = ROW_PREFIX, ()
     for column in columns:
-        if column.type.kind in _VARIABLE:
+        if column.type.kind in VARIABLE:
             is_last = ends_in_key and column is columns[-1]
             pieces.append(_Piece.of(head, fixed, column, is_escaped=not is_last))
             head, fixed = _TERMINATOR, ()
@@ -148,7 +146,7 @@ def _field_type(column: Column) -> str:
 
 
 def _is_narrow(column: Column) -> bool:
-    return column.type.arguments[0] <= _DECIMAL_DIGITS_IN_INT64
+    return column.type.arguments[0] <= DECIMAL_DIGITS_IN_INT64
 
 
 # --- encoding
@@ -162,7 +160,7 @@ def _encode(pieces: tuple[_Piece, ...], batch: pa.RecordBatch) -> pa.BinaryArray
             part = _key_column(batch, piece.variable).view(pa.binary())  # a cast would copy
             parts.append(_escape(part) if piece.is_escaped else part)
     _check_batch_bytes(sum(int(offsets[-1] - offsets[0]) for offsets in map(binary_offsets, parts)))
-    keys = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _NOTHING)
+    keys = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, NOTHING)
     longest = int(np.diff(binary_offsets(keys)).max(initial=0))
     if longest > KEY_BYTES_MAX:
         raise TooLarge(f"a key of {longest:,} bytes is over the {KEY_BYTES_MAX:,} allowed; use a hash of it")

@@ -25,10 +25,10 @@ from kolk.errors import Corrupted, TooLarge
 from kolk.model.schema import Column, Schema
 from kolk.model.types import Kind
 
-_VARIABLE = (Kind.CHAR, Kind.STRING, Kind.BYTES)
+VARIABLE = (Kind.CHAR, Kind.STRING, Kind.BYTES)
 BATCH_BYTES_MAX = 2**30
 """The most encoded bytes in one batch: half of what Arrow's offsets address, so that old and new rows fit together."""
-_NOTHING = pa.scalar(b"", pa.binary())  # made once: pyarrow is slow to make one of a bare b""
+NOTHING = pa.scalar(b"", pa.binary())  # made once: pyarrow is slow to make one of a bare b""
 
 
 class RowCodec:
@@ -36,8 +36,8 @@ class RowCodec:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._fixed = tuple(column for column in schema.columns if column.type.kind not in _VARIABLE)
-        self._variable = tuple(column for column in schema.columns if column.type.kind in _VARIABLE)
+        self._fixed = tuple(column for column in schema.columns if column.type.kind not in VARIABLE)
+        self._variable = tuple(column for column in schema.columns if column.type.kind in VARIABLE)
         self._slots = {column.name: f"c{position}" for position, column in enumerate(schema.columns)}
         self._head = np.dtype(
             [("schema", "<u2"), ("nulls", "u1", (-(-len(schema.columns) // 8),))]
@@ -66,7 +66,7 @@ class RowCodec:
             if missing is not None:
                 head["nulls"][:, position // 8] |= missing.view("u1") << (position % 8)
             slot = self._slots[column.name]
-            if column.type.kind in _VARIABLE:
+            if column.type.kind in VARIABLE:
                 part = _without_nulls(array)
                 head[slot] = np.diff(binary_offsets(part))
                 parts.append(part)
@@ -75,13 +75,13 @@ class RowCodec:
                 if missing is not None:
                     head[slot][missing] = np.zeros((), self._head[slot])
         fixed = _binary_of_width(head, rows, self._head.itemsize)
-        return pc.binary_join_element_wise(fixed, *parts, _NOTHING) if parts else fixed
+        return pc.binary_join_element_wise(fixed, *parts, NOTHING) if parts else fixed
 
     def decode(self, values: pa.BinaryArray, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of these values, or only the columns named, in that order."""
         columns = self.schema.columns if names is None else tuple(self.schema.column(name) for name in names)
         head = self._heads(values)
-        pieces = self._pieces(values, head) if any(column.type.kind in _VARIABLE for column in columns) else None
+        pieces = self._pieces(values, head) if any(column.type.kind in VARIABLE for column in columns) else None
         arrays = [self._array(column, head, pieces) for column in columns]
         shown = self.schema.arrow if names is None else pa.schema([column.arrow for column in columns])
         return pa.RecordBatch.from_arrays(arrays, schema=shown)
@@ -133,7 +133,7 @@ class RowCodec:
         rows, position = len(head), self._positions[column.name]
         missing = (head["nulls"][:, position // 8] >> (position % 8)) & 1
         validity = pa.py_buffer(np.packbits(missing ^ 1, bitorder="little")) if missing.any() else None
-        if column.type.kind not in _VARIABLE:
+        if column.type.kind not in VARIABLE:
             values = head[self._slots[column.name]]
             packed = np.packbits(values, bitorder="little") if column.type.kind is Kind.BOOLEAN else values.copy()
             return pa.Array.from_buffers(column.type.arrow, rows, [validity, pa.py_buffer(packed)])
