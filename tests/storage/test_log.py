@@ -1,6 +1,7 @@
 """A bucket's log on a disk that works: what is appended is read back, whole and in order."""
 
 import errno
+import sys
 import threading
 from bisect import bisect_left
 from itertools import pairwise
@@ -14,7 +15,10 @@ from kolk.config import Durability
 from kolk.errors import Closed, Corrupted, OffsetOutOfRange
 from kolk.model.ids import PlainTag, TransactionTag
 from kolk.runtime.disk import OsDisk
+from kolk.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from kolk.storage.log import Log, PendingFrame
+from kolk.storage.log_reader import LogReader
+from kolk.storage.segment import Extent, Segment
 from kolk.testing.disk import LossyDisk
 
 FOLDER = "log"
@@ -501,6 +505,39 @@ def test_what_crashes_left_behind_is_swept_out():
     assert contents(everything(log)) == before
 
 
+def test_a_group_taken_back_while_a_reader_looks_does_not_trip_it():
+    empty = Segment(base=5, end=5, size=0, last_timestamp_ms=10)
+    unpublished = Extent((), Segment(base=5, end=6, size=300, last_timestamp_ms=20))
+    reader = LogReader(LossyDisk(), FOLDER, empty, SparseIndex())
+    reader.index(empty).add(5, 20, 0)
+
+    reader.cut(empty)
+
+    assert reader.offset_at(unpublished, 15, until=5) == 5
+    assert reader.read(unpublished, 5, 1000, until=5) == []
+
+
+def test_who_looks_into_an_index_keeps_what_he_sees():
+    index = SparseIndex()
+    for number in range(3):
+        index.add(number, number, number * INDEX_INTERVAL_BYTES)
+
+    shorter = index.before(INDEX_INTERVAL_BYTES)
+
+    assert shorter.before_offset(9).offset == 0
+    assert index.before_offset(9).offset == 2
+
+
+@pytest.fixture
+def hurried_threads():
+    """Threads that change places after every few instructions, so that a race shows itself."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hurried_threads")
 def test_readers_may_run_beside_the_writer(tmp_path):
     log = Log.open(OsDisk(), f"{tmp_path}/log", Durability.PROCESS, segment_bytes=20_000)
     published, done, faults = [0], threading.Event(), []
@@ -522,7 +559,7 @@ def test_readers_may_run_beside_the_writer(tmp_path):
     for reader in readers:
         reader.start()
     for number in range(3_000):
-        if number % 100 == 0:
+        if number % 10 == 0:
             mark = log.mark()
             log.append([frame(1, body=b"never published", more=True)])
             log.rollback(mark)

@@ -46,7 +46,7 @@ class Place:
 
 
 class SparseIndex:
-    """The entries of one segment. Grows at its end only, so that a lookup may run beside ``add``."""
+    """The entries of one segment. It only ever grows, at its end, so that a lookup may run beside ``add``."""
 
     def __init__(self) -> None:
         self._offsets = array("q")
@@ -62,10 +62,13 @@ class SparseIndex:
         # Last, because lookups count the positions: an entry exists when it is complete.
         self._positions.append(position)
 
-    def cut(self, position: int) -> None:
-        """Forget the entries at and after ``position``. Not beside a lookup."""
+    def before(self, position: int) -> "SparseIndex":
+        """Another index with the entries before ``position``. This one stays as it is for those who look into it."""
         count = bisect_left(self._positions, position)
-        del self._offsets[count:], self._timestamps[count:], self._positions[count:]
+        index = SparseIndex()
+        index._offsets, index._timestamps = self._offsets[:count], self._timestamps[:count]
+        index._positions = self._positions[:count]
+        return index
 
     def before_offset(self, offset: int) -> Place:
         """The last entry whose base offset is less than ``offset``, else the first.

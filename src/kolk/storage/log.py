@@ -337,7 +337,7 @@ class Log:
         self._extent = Extent(self._extent.sealed, last)
         if last.size <= self._whole.size:
             self._whole = last
-        self._reader.index(last).cut(last.size)
+        self._reader.cut(last)
         with self._stopping("a failed write could not be taken back"):
             self._file.truncate(last.size)
         if self._syncs:

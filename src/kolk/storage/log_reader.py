@@ -56,7 +56,10 @@ class LogReader:
         """See ``Log.offset_at``."""
         end = extent.end if until is None else min(until, extent.end)
         for segment in extent.segments:
-            if segment.last_timestamp_ms < timestamp_ms or not segment.size:
+            # Nothing of a segment that starts at the end is published: it may be taken back while we look.
+            if segment.base >= end:
+                break
+            if segment.last_timestamp_ms < timestamp_ms:
                 continue
             path, index = self._path(segment), self.index(segment)
             place = index.before_timestamp(timestamp_ms)
@@ -84,6 +87,10 @@ class LogReader:
         self._indexes[segment.base] = SparseIndex()
         self._growing = segment.base
         self._forget_others()
+
+    def cut(self, segment: Segment) -> None:
+        """The last segment is shorter again; who reads it now keeps the index that he has."""
+        self._indexes[segment.base] = self.index(segment).before(segment.size)
 
     def forget(self, segment: Segment) -> None:
         """A segment is deleted."""

@@ -170,8 +170,7 @@ def _walk(path: str, window: "_Window", segment: Segment) -> tuple[Segment, Spar
         timestamp_ms = seen.timestamp_ms
         if not seen.more:
             segment = Segment(base=segment.base, end=offset, size=position, last_timestamp_ms=timestamp_ms)
-    index.cut(segment.size)
-    return segment, index, position
+    return segment, index.before(segment.size), position
 
 
 def _glimpse_intact(path: str, position: int, window: "_Window") -> Glimpse:
