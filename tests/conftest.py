@@ -2,7 +2,10 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+FULL = os.environ.get("KOLK_FULL") == "1"
 
 # A loaded machine is not a fault of the code under test: no deadline, no "too slow".
 settings.register_profile(
@@ -13,4 +16,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("full", settings.get_profile("ci"), max_examples=1000)
-settings.load_profile("full" if os.environ.get("KOLK_FULL") == "1" else "ci")
+settings.load_profile("full" if FULL else "ci")
+
+
+def pytest_collection_modifyitems(items):
+    """The long forms outlast the usual limit on a busy machine; stopped in the middle, Hypothesis calls them flaky."""
+    if FULL:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(3600))
