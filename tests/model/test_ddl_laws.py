@@ -19,6 +19,7 @@ from kolk.model.ids import TableId
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.types import DataType, Kind
+from kolk.testing.strategies import data_types as any_types
 
 NULLABLE = Schema([Column("page", "string"), Column("pv", "bigint")])
 
@@ -55,6 +56,7 @@ data_types = st.one_of(
         st.sampled_from((Kind.CHAR, Kind.BINARY)),
         st.integers(1, 65_535),
     ),
+    any_types().filter(lambda type: type.is_nested),
 )
 
 
@@ -69,7 +71,7 @@ def specs(draw: st.DrawFn) -> TableSpec:
             unique_by=lambda column: column.name.lower(),
         )
     )
-    exact = [column.name for column in columns if not column.type.is_floating]
+    exact = [column.name for column in columns if not column.type.is_floating and not column.type.is_nested]
     key = draw(st.lists(st.sampled_from(exact), unique=True)) if exact else []
     among = key or exact
     bucket_key = draw(st.none() | st.lists(st.sampled_from(among), min_size=1, unique=True)) if among else None
@@ -143,6 +145,7 @@ def test_the_ddl_of_a_log_table_has_no_options():
 WORDS = """
     CREATE TABLE DROP TRUNCATE SHOW TABLES DESCRIBE DESC IF NOT EXISTS NULL PRIMARY KEY ENFORCED COMMENT SUM
     PARTITIONED DISTRIBUTED BY INTO BUCKETS WITH INT STRING DECIMAL DOUBLE TIMESTAMP a b c ( ) , . ; = - --
+    ARRAY MAP ROW < > :
     /* */ ' '' 'bucket.num' '4' ` `a` `` " "b" 0 4 99999999999 \u0661 \u00e9 \x00 \ud800 (a) (10,2)
 """
 words = st.sampled_from(WORDS.split())

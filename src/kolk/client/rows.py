@@ -1,25 +1,18 @@
 """From what people have to what a table takes: one record batch of exactly its types.
 
 Accepted: anything with the Arrow C interface (pyarrow, polars, pandas, duckdb ...), a list of dicts, one dict,
-and for keys of one column a list of plain values. Conversions keep the value or fail: integers may change width if
-they fit, timestamps may change unit if nothing is cut off, but text never becomes a number. The errors name the
-column. Whether the rows obey the schema is decided by whoever serves them.
+and for keys of one column a list of plain values. How their values are converted is in ``kolk.client.conversion``;
+whether the rows obey the schema is decided by whoever serves them.
 """
 
-import datetime
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pt
 
+from kolk.client.conversion import array_of, converted
 from kolk.errors import InvalidRows, TooLarge
 from kolk.model.schema import Column, Schema
-from kolk.model.types import Kind
-
-_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 
 Data = Any
 """Rows in any accepted form."""
@@ -39,7 +32,7 @@ def rows_batch(data: Data, schema: Schema, wanted: Sequence[Column], *, ignorabl
             f"the data has no column {', '.join(map(repr, missing))}; give every column, with nulls where there is"
             " nothing, or name the columns you mean with columns=[...]"
         )
-    arrays = [_converted(columns[column.name], column) for column in wanted]
+    arrays = [_column_array(columns[column.name], column) for column in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in wanted]))
 
 
@@ -65,10 +58,48 @@ def _columns_of(data: Data, schema: Schema) -> dict[str, pa.Array]:
         return _columns_of_dicts([data], schema)
     if isinstance(data, list | tuple):
         return _columns_of_dicts(data, schema)
-    table = _table_of(data)
+    if _is_pandas_frame(data):
+        return _columns_of_pandas(data, schema)
+    return _columns_of_table(_table_of(data))
+
+
+def _columns_of_table(table: pa.Table) -> dict[str, pa.Array]:
     if len(set(table.column_names)) < table.num_columns:
         raise InvalidRows("the data names a column twice")
     return {name: _one_chunk(table.column(name)) for name in table.column_names}
+
+
+def _is_pandas_frame(data: Data) -> bool:
+    return type(data).__module__.split(".")[0] == "pandas" and type(data).__name__ == "DataFrame"
+
+
+def _columns_of_pandas(frame: Data, schema: Schema) -> dict[str, pa.Array]:
+    """Through pandas' own conversion, which drops the index and reads its nullable types.
+
+    But for Python's lists and dicts, which it would take by themselves: a dict would become a row, even of a map.
+    """
+    nested = {column.name: column for column in schema.columns if column.type.is_nested}
+    plain = [
+        str(dtype) != "object" or name not in nested for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+    ]
+    try:
+        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False))
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidRows):
+            raise
+        raise InvalidRows(f"the DataFrame cannot be read as rows: {error}") from error
+    for place in [place for place, is_plain in enumerate(plain) if not is_plain]:
+        name = frame.columns[place]
+        if name in columns:
+            raise InvalidRows("the data names a column twice")
+        values = [None if _is_missing(value) else value for value in frame.iloc[:, place]]
+        columns[name] = array_of(values, nested[name].type, name)
+    return columns
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether this is one of pandas' ways to say nothing: None, NaN or NA."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 
 def _is_one_column(data: Data) -> bool:
@@ -86,9 +117,6 @@ def _table_of(data: Data) -> pa.Table:
         if isinstance(data, dict):
             return pa.table({name: pa.chunked_array([column]) if isinstance(column, pa.Array) else column
                              for name, column in data.items()})  # fmt: skip
-        if type(data).__module__.split(".")[0] == "pandas" and type(data).__name__ == "DataFrame":
-            # Through pandas' own conversion: it drops the index and reads its nullable types.
-            return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__") and not _is_one_column(data):
             return pa.table(data)
         if hasattr(data, "__arrow_c_array__") and not _is_one_column(data):
@@ -110,6 +138,15 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
         raise TooLarge("a column has more than 2 GiB; put it in pieces") from error
 
 
+def _column_array(array: pa.Array, column: Column) -> pa.Array:
+    if column.type.is_nested and array.type != column.type.arrow:
+        try:
+            array.validate(full=True)  # it is about to be taken apart by its own offsets
+        except pa.ArrowInvalid as error:
+            raise InvalidRows(f"the column {column.name!r} is not valid Arrow data: {error}") from error
+    return converted(array, column.type, column.name)
+
+
 def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array]:
     if not rows:
         return {column.name: pa.array([], column.type.arrow) for column in schema.columns}
@@ -121,93 +158,4 @@ def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array
             raise InvalidRows(
                 f"row {place} and row 0 differ in {', '.join(odd)}: give every row the same columns, None for nothing"
             )
-    return {name: _array_of([row[name] for row in rows], schema.column(name)) for name in rows[0]}
-
-
-def _array_of(values: list[Any], column: Column) -> pa.Array:
-    """As pyarrow understands the values by themselves: told the type, it would cut 1.5 down to 1."""
-    try:
-        if column.type.kind is Kind.DECIMAL:
-            values = [Decimal(value) if type(value) is int else value for value in values]
-        if column.type.kind in _TEMPORAL:
-            _check_moments(values, column)
-        array = pa.array(values)
-        if column.type.kind is Kind.FLOAT and pt.is_float64(array.type):
-            return _to_float(array, column)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidRows):
-            raise
-        raise InvalidRows(f"the column {column.name!r} is a {column.type}: {error}") from error
-    return array
-
-
-def _to_float(array: pa.Array, column: Column) -> pa.Array:
-    """Python has no single-precision number: whoever writes 0.1 for a float column means the nearest one."""
-    narrow = array.cast(pa.float32())
-    if not pc.is_inf(narrow).equals(pc.is_inf(array)):
-        raise InvalidRows(f"the column {column.name!r} is a {column.type}, but a value is out of its range")
-    return narrow
-
-
-def _check_moments(values: list[Any], column: Column) -> None:
-    """pyarrow would drop nanoseconds and the zones of times, and take times without a zone for UTC."""
-    zones = {getattr(value, "tzinfo", None) is not None for value in values if isinstance(value, datetime.datetime)}
-    if len(zones) > 1:
-        raise InvalidRows(f"the column {column.name!r} mixes times with and without a zone")
-    for value in values:
-        if getattr(value, "nanosecond", 0):
-            raise InvalidRows(f"the column {column.name!r}: give nanoseconds in an Arrow or pandas frame, not in dicts")
-        if isinstance(value, datetime.time) and value.tzinfo is not None:
-            raise InvalidRows(f"the column {column.name!r} is a {column.type}, which has no zone")
-
-
-def _converted(array: pa.Array, column: Column) -> pa.Array:
-    wanted = column.type.arrow
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if array.type == wanted:
-        return array
-    if pt.is_dictionary(array.type):
-        return _taken(_converted(array.dictionary, column), array.indices, column)
-    if not _same_family(array.type, wanted):
-        raise InvalidRows(f"the column {column.name!r} is a {column.type}, got {array.type}; convert it first")
-    try:
-        if pt.is_integer(array.type) and pt.is_decimal(wanted):
-            # In two steps: Arrow wants room for every number of the integer type, though only these must fit.
-            array = array.cast(pa.decimal128(min(20 + wanted.scale, 38), wanted.scale))
-        return array.cast(wanted)
-    except pa.ArrowException as error:
-        raise InvalidRows(f"the column {column.name!r} is a {column.type}: {error}") from error
-
-
-def _taken(values: pa.Array, places: pa.Array, column: Column) -> pa.Array:
-    try:
-        return values.take(places)
-    except pa.ArrowException as error:
-        raise InvalidRows(f"the column {column.name!r} has a dictionary that does not fit its indices") from error
-
-
-def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast between these types either keeps the value or fails."""
-    if given == wanted or pt.is_null(given):
-        return True
-    if pt.is_timestamp(given) and pt.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    families = (
-        (_is_text, _is_text),
-        (_is_bytes, _is_bytes),
-        (pt.is_integer, lambda kind: pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)),
-        (pt.is_floating, lambda kind: pt.is_floating(kind) and kind.bit_width >= given.bit_width),
-        (pt.is_decimal, pt.is_decimal),
-        (pt.is_date, pt.is_date),
-        (pt.is_time, pt.is_time),
-    )
-    return any(is_source(given) and is_target(wanted) for is_source, is_target in families)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind) or pt.is_fixed_size_binary(kind)
+    return {name: array_of([row[name] for row in rows], schema.column(name).type, name) for name in rows[0]}

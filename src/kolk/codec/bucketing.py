@@ -17,8 +17,8 @@ decimal(p > 18)                         the unscaled value in as few bytes as ho
 char, string, binary, bytes             the bytes themselves; a char is not padded
 ======================================  =============================================================
 
-Refused: float and double (NaN and -0.0 have no one identity), and timestamps finer than a microsecond (Spark
-has them only as a preview, where each hashes as two numbers). A timestamp in seconds that is beyond what
+Refused: float and double (NaN and -0.0 have no one identity), nested types, and timestamps finer than a microsecond
+(Spark has them only as a preview, where each hashes as two numbers). A timestamp in seconds that is beyond what
 Spark can hold wraps: no Spark can disagree about it. A value is as long as a key may be, at most.
 
 Everything is done for many rows at once. Texts of different lengths walk the algorithm together: each step
@@ -33,8 +33,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.key import DECIMAL_DIGITS_IN_INT64, KEY_BYTES_MAX, Octets, Rows, gather
-from kolk.codec.row import binary_offsets, fixed_values, null_mask, slot_type
+from kolk.codec.buffers import (
+    TEXTS,
+    Octets,
+    Rows,
+    binary_offsets,
+    fixed_values,
+    gather,
+    null_mask,
+    slot_type,
+)
+from kolk.codec.key import DECIMAL_DIGITS_IN_INT64, KEY_BYTES_MAX
 from kolk.errors import TooLarge
 from kolk.model.schema import Column
 from kolk.model.types import Kind
@@ -98,12 +107,13 @@ def split(batch: pa.RecordBatch, bucket_of_rows: NDArray[np.int32], buckets: int
 def _hash_column(column: Column, array: pa.Array, missing: NDArray[np.bool_] | None, seeds: Hashes) -> Hashes:
     """The next hash of each row; what stands at nulls means nothing."""
     kind = column.type.kind
-    if kind in (Kind.CHAR, Kind.STRING, Kind.BYTES):
+    assert not column.type.is_nested, f"{column.type.shown} is refused as a bucket key when a table is made"
+    if kind in TEXTS:
         offsets = binary_offsets(array).astype(np.int64)
         data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
         lengths = np.diff(offsets)
         return _hash_bytes(data, offsets[:-1], lengths if missing is None else np.where(missing, 0, lengths), seeds)
-    values = fixed_values(array, np.dtype(slot_type(column)))
+    values = fixed_values(array, np.dtype(slot_type(column.type)))
     match kind:
         case Kind.BOOLEAN | Kind.TINYINT | Kind.SMALLINT | Kind.INT | Kind.DATE:
             return _hash_int(values, seeds)

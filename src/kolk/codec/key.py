@@ -36,13 +36,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.row import NOTHING, VARIABLE, binary_offsets, fixed_values, slot_type
+from kolk.codec.buffers import (
+    NOTHING,
+    VARIABLE,
+    Octets,
+    Rows,
+    binary_offsets,
+    cut,
+    fixed_values,
+    gather,
+    slot_type,
+)
 from kolk.errors import Corrupted, InvalidArgument, InvalidRows, TooLarge
 from kolk.model.schema import Column, Schema
 from kolk.model.types import Kind
-
-Rows = NDArray[np.int64]  # numbers of rows, or a number for each row
-Octets = NDArray[np.uint8]
 
 ROW_PREFIX = b"\x01"
 """The first byte of every row's key."""
@@ -142,7 +149,7 @@ def _layout(columns: tuple[Column, ...], *, ends_in_key: bool) -> tuple[_Piece, 
 def _field_type(column: Column) -> str:
     if column.type.kind is Kind.DECIMAL:
         return ">u8" if _is_narrow(column) else "V16"
-    return slot_type(column).replace("<i", ">u")
+    return slot_type(column.type).replace("<i", ">u")
 
 
 def _is_narrow(column: Column) -> bool:
@@ -194,7 +201,7 @@ def _fixed_part(piece: _Piece, batch: pa.RecordBatch) -> pa.BinaryArray:
 
 def _ordered(column: Column, array: pa.Array) -> NDArray[Any]:
     """The values as unsigned numbers, or opaque bytes, that compare as the column does."""
-    values = fixed_values(array, np.dtype(slot_type(column)))
+    values = fixed_values(array, np.dtype(slot_type(column.type)))
     match column.type.kind:
         case Kind.BOOLEAN | Kind.BINARY:
             return values
@@ -250,12 +257,6 @@ def _check(is_sound: bool) -> None:
         raise Corrupted("a stored key is not laid out as its table's primary key; restore the bucket")
 
 
-def gather(data: Octets, positions: Rows, dtype: str) -> NDArray[Any]:
-    """The numbers or records of this type that begin at these bytes, aligned or not."""
-    window = max(data.size - np.dtype(dtype).itemsize + 1, 0)
-    return np.ndarray((window,), dtype, buffer=data, strides=(1,))[positions]
-
-
 def _terminators(data: Octets, positions: Rows, ends: Rows) -> Rows:
     """Where the first terminator at or after each position stands; no escaped text has two NULs in a row."""
     found = np.append(np.flatnonzero((data[:-1] | data[1:]) == 0), data.size)
@@ -265,12 +266,7 @@ def _terminators(data: Octets, positions: Rows, ends: Rows) -> Rows:
 
 
 def _texts(column: Column, is_escaped: bool, data: Octets, starts: Rows, stops: Rows) -> pa.Array:
-    """The bytes between these positions; every second stretch between the offsets is one of them."""
-    count = 2 * len(starts)
-    offsets = np.empty(count + 1, np.int32)
-    offsets[0:-1:2], offsets[1::2], offsets[-1:] = starts, stops, stops[-1:].max(initial=0)
-    stretches = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    texts = stretches.take(pa.array(np.arange(0, count, 2)))
+    texts = cut(data, starts, stops)
     if is_escaped:
         texts = pc.replace_substring(texts, _ESCAPED_NUL, b"\x00")
     try:

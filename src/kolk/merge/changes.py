@@ -13,9 +13,9 @@ from itertools import compress
 import numpy as np
 import pyarrow as pa
 
+from kolk.codec.buffers import Mask
 from kolk.codec.key import KeyCodec
 from kolk.codec.row import RowCodec
-from kolk.merge.rules import Mask
 from kolk.model.change import ChangeKind
 from kolk.model.options import ChangelogImage
 from kolk.model.schema import Schema

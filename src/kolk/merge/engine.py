@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kolk.codec.buffers import Mask, binary_offsets
 from kolk.codec.key import KeyCodec, group_starts, sort_order
-from kolk.codec.row import RowCodec, binary_offsets
+from kolk.codec.row import RowCodec
 from kolk.errors import DeletesDisabled, InvalidRows, TooLarge
 from kolk.merge.changes import Changes, Verdicts, blind, changes_of
-from kolk.merge.rules import LastRow, Mask, Rule, rule_for
+from kolk.merge.rules import LastRow, Rule, rule_for
 from kolk.model.options import ChangelogImage, DeleteBehavior, MergeMode, TableOptions
 from kolk.model.schema import Schema
 from kolk.model.write import Action, Write

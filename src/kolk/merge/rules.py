@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.row import RowCodec, fixed_values, null_mask, slot_type
+from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type
+from kolk.codec.row import RowCodec
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
 from kolk.model.schema import Column, Schema
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Rule(Protocol):
@@ -90,7 +90,7 @@ class Versioned:
 
     def _versions(self, rows: pa.RecordBatch) -> "np.ndarray[Any, np.dtype[np.int64]]":
         array = rows.column(self.column.name)
-        versions = fixed_values(array, np.dtype(slot_type(self.column))).astype("i8")
+        versions = fixed_values(array, np.dtype(slot_type(self.column.type))).astype("i8")
         missing = null_mask(array)
         if missing is not None:
             versions[missing] = np.iinfo("i8").min

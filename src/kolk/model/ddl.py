@@ -14,21 +14,21 @@ It exists so that people and Spark jobs can say in SQL what the Python API says 
 Keywords are read in any case; names are kept as written, and need `backticks` or "double quotes" if they are
 not a plain word. This module runs nothing and guesses nothing: what it would have to drop (comments on
 columns, partitions, aggregate functions, for now) it refuses, pointing at the place. It reads one statement
-of at most 1 MiB, never recurses, and whatever the text, it raises nothing but ``InvalidInput``.
+of at most 1 MiB, recurses no deeper than types may be nested, and whatever the text, it raises nothing but
+``InvalidInput``.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
-from typing import NoReturn, TypeVar
 
-from kolk.errors import InvalidInput, InvalidStatement, TooLarge
+from kolk.errors import TooLarge
 from kolk.model.names import TableName, check_name
 from kolk.model.schema import COLUMNS_MAX, Column, Schema
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.types import DataType
+from kolk.model.tokens import Reader, Token, TokenKind, name_text, shown
+from kolk.model.types import read_type
 
 STATEMENT_LENGTH_MAX = 1_048_576
 """In characters. A statement with the most and longest columns a table may have is less than half of it."""
@@ -36,12 +36,10 @@ STATEMENT_LENGTH_MAX = 1_048_576
 _LIST_LENGTH_MAX = COLUMNS_MAX + 1
 """All the columns a table may have, and its primary key."""
 
-_NUMBER_DIGITS_MAX = 9
 _AGGREGATES = re.compile(
     "sum|product|max|min|(?:last|first)_value(?:_ignore_nulls)?|listagg|string_agg|bool_(?:and|or)|rbm(?:32|64)",
     re.IGNORECASE,
 )
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +99,10 @@ def parse(text: str) -> Statement:
     """Read one statement; the error for one that cannot be read shows where and what was expected."""
     if len(text) > STATEMENT_LENGTH_MAX:
         raise TooLarge(f"the statement has {len(text)} characters; at most {STATEMENT_LENGTH_MAX} are read")
-    reader = _Reader(text)
+    reader = Reader(text)
     statement = _statement(reader)
     reader.accept(";")
-    if reader.token.kind is not _Kind.END:
+    if reader.token.kind is not TokenKind.END:
         reader.fail("the end of the text (one statement is read at a time)")
     return statement
 
@@ -132,7 +130,7 @@ def to_ddl(info: TableInfo) -> str:
 # --- the grammar ------------------------------------------------------------------------------------
 
 
-def _statement(reader: "_Reader") -> Statement:
+def _statement(reader: Reader) -> Statement:
     if reader.accept("CREATE"):
         reader.expect("TABLE")
         return _create_table(reader)
@@ -151,7 +149,7 @@ def _statement(reader: "_Reader") -> Statement:
     reader.fail()
 
 
-def _create_table(reader: "_Reader") -> CreateTable:
+def _create_table(reader: Reader) -> CreateTable:
     if_not_exists = reader.accept_all("IF", "NOT", "EXISTS")
     name = _table_name(reader)
     schema = _schema(reader)
@@ -161,7 +159,9 @@ def _create_table(reader: "_Reader") -> CreateTable:
         reader.refuse(reader.token, "partitions are not available yet; leave PARTITIONED BY out")
     buckets, bucket_key = None, None
     if reader.accept("DISTRIBUTED"):
-        bucket_key = tuple(reader.listed(partial(_column_name, reader))) if reader.accept("BY") else None
+        bucket_key = (
+            tuple(reader.listed(partial(_column_name, reader), _LIST_LENGTH_MAX)) if reader.accept("BY") else None
+        )
         reader.expect("INTO")
         buckets = int(reader.number("the number of buckets"))
         reader.expect("BUCKETS")
@@ -176,32 +176,32 @@ def _create_table(reader: "_Reader") -> CreateTable:
     )
 
 
-def _table_name(reader: "_Reader") -> TableName:
+def _table_name(reader: Reader) -> TableName:
     first = reader.name("a table name")
     if not reader.accept("."):
-        return TableName.parse(reader.checked(first, partial(check_name, what="table"), first.text))
+        return TableName.parse(reader.checked(first, partial(check_name, first.text, "table")))
     second = reader.name("a table name")
-    database = reader.checked(first, partial(check_name, what="database"), first.text)
-    table = reader.checked(second, partial(check_name, what="table"), second.text)
+    database = reader.checked(first, partial(check_name, first.text, "database"))
+    table = reader.checked(second, partial(check_name, second.text, "table"))
     return TableName.parse(f"{database}.{table}")
 
 
-def _column_name(reader: "_Reader") -> str:
+def _column_name(reader: Reader) -> str:
     token = reader.name("a column name")
-    return reader.checked(token, partial(check_name, what="column"), token.text)
+    return reader.checked(token, partial(check_name, token.text, "column"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Element:
     """One item between the parentheses of CREATE TABLE: a column, a primary key, or both."""
 
-    token: "_Token"
+    token: Token
     column: Column | None
     key: tuple[str, ...] | None
 
 
-def _schema(reader: "_Reader") -> Schema:
-    elements = reader.listed(partial(_element, reader))
+def _schema(reader: Reader) -> Schema:
+    elements = reader.listed(partial(_element, reader), _LIST_LENGTH_MAX)
     keyed = [element for element in elements if element.key is not None]
     if len(keyed) > 1:
         reader.refuse(
@@ -212,14 +212,14 @@ def _schema(reader: "_Reader") -> Schema:
     return Schema(columns, keyed[0].key or () if keyed else ())
 
 
-def _element(reader: "_Reader") -> _Element:
+def _element(reader: Reader) -> _Element:
     start = reader.token
     if reader.accept_all("PRIMARY", "KEY"):
-        key = tuple(reader.listed(partial(_column_name, reader)))
+        key = tuple(reader.listed(partial(_column_name, reader), _LIST_LENGTH_MAX))
         reader.accept_all("NOT", "ENFORCED")
         return _Element(start, None, key)
     name = _column_name(reader)
-    data_type = _data_type(reader)
+    data_type = read_type(reader)
     _refuse_aggregate(reader)
     required = reader.accept_all("NOT", "NULL")
     _refuse_aggregate(reader)
@@ -231,22 +231,8 @@ def _element(reader: "_Reader") -> _Element:
     return _Element(start, Column(name, data_type, not required), key)
 
 
-def _data_type(reader: "_Reader") -> DataType:
-    start = reader.token
-    if start.kind is not _Kind.WORD:
-        reader.fail("a column type")
-    text = reader.take().text
-    if reader.accept("("):
-        arguments = [reader.number("a number")]
-        if reader.accept(","):
-            arguments.append(reader.number("a number"))
-        reader.expect(")")
-        text = f"{text}({', '.join(arguments)})"
-    return reader.checked(start, DataType.parse, text)
-
-
-def _refuse_aggregate(reader: "_Reader") -> None:
-    if reader.token.kind is _Kind.WORD and _AGGREGATES.fullmatch(reader.token.text):
+def _refuse_aggregate(reader: Reader) -> None:
+    if reader.token.kind is TokenKind.WORD and _AGGREGATES.fullmatch(reader.token.text):
         reader.refuse(
             reader.token,
             f"{reader.token.text}: the aggregation merge engine is not available in this version;"
@@ -254,196 +240,29 @@ def _refuse_aggregate(reader: "_Reader") -> None:
         )
 
 
-def _options(reader: "_Reader") -> dict[str, str]:
+def _options(reader: Reader) -> dict[str, str]:
     options: dict[str, str] = {}
-    for token, value in reader.listed(partial(_option, reader)):
+    for token, value in reader.listed(partial(_option, reader), _LIST_LENGTH_MAX):
         if token.text in options:
-            reader.refuse(token, f"the option {_shown(token.text)} is given twice")
+            reader.refuse(token, f"the option {shown(token.text)} is given twice")
         options[token.text] = value
     return options
 
 
-def _option(reader: "_Reader") -> "tuple[_Token, str]":
+def _option(reader: Reader) -> tuple[Token, str]:
     key = reader.string("an option name in single quotes")
     reader.expect("=")
     return key, reader.string("a value in single quotes").text
 
 
-# --- tokens -----------------------------------------------------------------------------------------
-
-
-class _Kind(Enum):
-    """What a token is. The values name the groups of ``_TOKEN``."""
-
-    WORD = "word"
-    BACKTICKED = "backticked"
-    QUOTED = "quoted"
-    STRING = "string"
-    NUMBER = "number"
-    SYMBOL = "symbol"
-    END = "end"
-
-
-# One character or pair at a time, and no quote after the closing one: a text without end is tried once, not in
-# every way. (Possessive quantifiers would say it better, but Python 3.11's first releases get them wrong.)
-_GAP = re.compile(r"\s+|--[^\n]*|/\*.*?\*/", re.DOTALL)
-_TOKEN = re.compile(
-    r"(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<number>[0-9]+)"
-    r"|'(?P<string>(?:[^']|'')*)'(?!')"
-    r"|`(?P<backticked>(?:[^`]|``)*)`(?!`)"
-    r'|"(?P<quoted>(?:[^"]|"")*)"(?!")'
-    r"|(?P<symbol>.)",
-    re.DOTALL,
-)
-_QUOTES = {_Kind.STRING: "'", _Kind.BACKTICKED: "`", _Kind.QUOTED: '"'}
-_UNCLOSED = {"'": "string", "`": "name", '"': "name"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """A piece of the text: ``text`` is what it means (unquoted), ``start`` and ``end`` where it stands."""
-
-    kind: _Kind
-    text: str
-    start: int
-    end: int
-
-
-def _token_after(text: str, position: int) -> _Token:
-    """The first token at or after ``position``; at the end of the text, an END token."""
-    start = position
-    while gap := _GAP.match(text, start):
-        start = gap.end()
-    match = _TOKEN.match(text, start)
-    if match is None:
-        # An error at the end points behind the last thing written, not at the empty line after it.
-        return _Token(_Kind.END, "", len(text.rstrip()), len(text))
-    kind = _Kind(match.lastgroup)
-    meaning = match[kind.value]
-    if quote := _QUOTES.get(kind):
-        meaning = meaning.replace(quote * 2, quote)
-    if kind is _Kind.SYMBOL and meaning in _UNCLOSED:
-        raise InvalidStatement(_pointed(text, start, f"this {_UNCLOSED[meaning]} has no closing {meaning}"))
-    if text.startswith("/*", start):
-        raise InvalidStatement(_pointed(text, start, "this comment has no closing */"))
-    return _Token(kind, meaning, start, match.end())
-
-
-class _Reader:
-    """Reads the tokens of one text from left to right. Confined to one call of ``parse``.
-
-    It remembers what it was asked for in vain since the last token it took: that is what an error says was
-    expected.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._wanted: list[str] = []
-        self.token = _token_after(text, 0)
-
-    def take(self) -> _Token:
-        token, self.token = self.token, _token_after(self._text, self.token.end)
-        self._wanted = []
-        return token
-
-    def at(self, lexeme: str) -> bool:
-        if self.token.kind is _Kind.WORD:
-            return self.token.text.upper() == lexeme
-        return self.token.kind is _Kind.SYMBOL and self.token.text == lexeme
-
-    def accept(self, lexeme: str) -> bool:
-        if self.at(lexeme):
-            self.take()
-            return True
-        self._wanted.append(lexeme if lexeme.isalpha() else repr(lexeme))
-        return False
-
-    def accept_all(self, first: str, *others: str) -> bool:
-        """Take a phrase: after its first word, the others must follow."""
-        if not self.accept(first):
-            return False
-        for lexeme in others:
-            self.expect(lexeme)
-        return True
-
-    def expect(self, lexeme: str) -> None:
-        if not self.accept(lexeme):
-            self.fail()
-
-    def name(self, what: str) -> _Token:
-        return self._take_one_of((_Kind.WORD, _Kind.BACKTICKED, _Kind.QUOTED), what)
-
-    def string(self, what: str) -> _Token:
-        return self._take_one_of((_Kind.STRING,), what)
-
-    def number(self, what: str) -> str:
-        if len(self.token.text) > _NUMBER_DIGITS_MAX:
-            self.fail(f"{what} of at most {_NUMBER_DIGITS_MAX} digits")
-        return self._take_one_of((_Kind.NUMBER,), what).text
-
-    def listed(self, read: Callable[[], _T]) -> list[_T]:
-        """``( item, item )``: at least one, and a bounded number."""
-        self.expect("(")
-        items = [read()]
-        while self.accept(","):
-            if len(items) >= _LIST_LENGTH_MAX:
-                self.refuse(self.token, f"a list has at most {_LIST_LENGTH_MAX} items")
-            items.append(read())
-        self.expect(")")
-        return items
-
-    def checked(self, token: _Token, check: Callable[[str], _T], text: str) -> _T:
-        """Let the model check ``text``; its error then also says where it stands."""
-        try:
-            return check(text)
-        except InvalidInput as error:
-            raise type(error)(_pointed(self._text, token.start, str(error))) from None
-
-    def fail(self, *expected: str) -> NoReturn:
-        found = "the end of the text" if self.token.kind is _Kind.END else _shown(self.token.text)
-        wanted = [*self._wanted, *expected]
-        choice = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]]))
-        before = self._text[max(self.token.start - 1, 0) : self.token.start]
-        in_a_name = self.at("-") and before.isalnum()
-        hint = "; a name with a - stands in `backticks`" if in_a_name else ""
-        self.refuse(self.token, f"found {found}, expected {choice}{hint}")
-
-    def refuse(self, token: _Token, message: str) -> NoReturn:
-        raise InvalidStatement(_pointed(self._text, token.start, message))
-
-    def _take_one_of(self, kinds: tuple[_Kind, ...], what: str) -> _Token:
-        if self.token.kind not in kinds:
-            self.fail(what)
-        return self.take()
-
-
 # --- text -------------------------------------------------------------------------------------------
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = frozenset({"if", "primary"})
 """The words that begin something else where a name may stand."""
 
 
-def _pointed(text: str, position: int, message: str) -> str:
-    """The message with its place in the text, and the line with a caret under it."""
-    line_start = text.rfind("\n", 0, position) + 1
-    line_end = text.find("\n", position)
-    left = max(line_start, position - 60)
-    right = min(len(text) if line_end < 0 else line_end, position + 40)
-    # Tabs and control characters would move the caret, or the terminal.
-    line = "".join(character if character.isprintable() else " " for character in text[left:right])
-    place = f"line {text.count(chr(10), 0, position) + 1}, column {position - line_start + 1}"
-    return f"{place}: {message}\n  {line}\n  {' ' * (position - left)}^"
-
-
-def _shown(text: str) -> str:
-    return repr(text) if len(text) <= 40 else repr(text[:37]) + "..."
-
-
 def _name_text(name: str) -> str:
-    plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in _RESERVED
-    return name if plain else f"`{name}`"
+    return f"`{name}`" if name.lower() in _RESERVED else name_text(name)
 
 
 def _names_text(names: tuple[str, ...]) -> str:
@@ -451,7 +270,7 @@ def _names_text(names: tuple[str, ...]) -> str:
 
 
 def _column_text(column: Column) -> str:
-    return f"{_name_text(column.name)} {str(column.type).upper()}{'' if column.nullable else ' NOT NULL'}"
+    return f"{_name_text(column.name)} {column.type.ddl}{'' if column.nullable else ' NOT NULL'}"
 
 
 def _string_text(text: str) -> str:

@@ -16,6 +16,7 @@ from kolk.model.names import check_name
 from kolk.model.types import DataType
 
 COLUMNS_MAX = 1_600
+"""The most columns of a table, the fields within nested ones counted as well: the catalog's record holds them all."""
 PRIMARY_KEY_COLUMNS_MAX = 32
 CHANGE_COLUMN_NAMES = ("_change_type", "_log_offset", "_commit_timestamp", "_bucket")
 """The columns that a changelog has besides the table's."""
@@ -162,6 +163,12 @@ def _check(schema: Schema) -> None:
     names = schema.names
     if not 1 <= len(names) <= COLUMNS_MAX:
         raise InvalidSchema(f"a table has 1 to {COLUMNS_MAX} columns, this one has {len(names)}")
+    nested = sum(column.type.size for column in schema.columns)
+    if len(names) + nested > COLUMNS_MAX:
+        raise InvalidSchema(
+            f"a table has at most {COLUMNS_MAX} columns and fields of nested types together, this one has"
+            f" {len(names)} and {nested}"
+        )
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InvalidSchema(f"column names must differ; given twice: {', '.join(twice)}")
@@ -172,6 +179,11 @@ def _check(schema: Schema) -> None:
         raise InvalidSchema("column names must differ in more than case: Spark does not tell them apart")
     if len({column.id for column in schema.columns}) < len(names):
         raise InvalidSchema("column ids must differ")
+    _check_key(schema)
+
+
+def _check_key(schema: Schema) -> None:
+    names = schema.names
     if len(schema.primary_key) > PRIMARY_KEY_COLUMNS_MAX:
         raise InvalidSchema(f"a primary key has at most {PRIMARY_KEY_COLUMNS_MAX} columns")
     if len(set(schema.primary_key)) < len(schema.primary_key):
@@ -179,8 +191,14 @@ def _check(schema: Schema) -> None:
     for name in schema.primary_key:
         if name not in names:
             raise InvalidSchema(f"the primary key column {name!r} is not a column; they are {', '.join(names)}")
-        if schema.column(name).type.is_floating:
+        type = schema.column(name).type
+        if type.is_nested:
             raise InvalidSchema(
-                f"{name!r} is a {schema.column(name).type} and cannot be a primary key: NaN and -0.0 have no"
-                " one identity; use a decimal or a bigint"
+                f"{name!r} is a {type.shown} and cannot be a primary key: nested values have no order;"
+                " use scalar columns"
+            )
+        if type.is_floating:
+            raise InvalidSchema(
+                f"{name!r} is a {type} and cannot be a primary key: NaN and -0.0 have no one identity;"
+                " use a decimal or a bigint"
             )

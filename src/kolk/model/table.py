@@ -119,6 +119,11 @@ def _bucket_key(text: str | None, schema: Schema) -> tuple[str, ...]:
         if name not in allowed:
             what = "primary key column" if schema.primary_key else "column"
             raise InvalidSchema(f"{BUCKET_KEY}: {name!r} is not a {what}; choose among {', '.join(allowed)}")
+        if schema.column(name).type.is_nested:
+            raise InvalidSchema(
+                f"{BUCKET_KEY}: {name!r} is a {schema.column(name).type.shown}, and nested values are not hashed;"
+                " use scalar columns"
+            )
         if schema.column(name).type.is_floating:
             raise InvalidSchema(
                 f"{BUCKET_KEY}: {name!r} is a {schema.column(name).type}; use a type with exact equality"

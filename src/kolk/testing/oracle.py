@@ -19,12 +19,18 @@ Change = tuple[str, Row]
 
 
 def plain_rows(batch: pa.RecordBatch | pa.Table) -> list[Row]:
-    """The rows as dicts of values that compare exactly: times as numbers, floats as their bits."""
+    """The rows as dicts of values that compare exactly: times as numbers, floats as their bits, maps as pairs."""
     columns = {name: _plain(batch.column(name)) for name in batch.schema.names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    if pt.is_list(array.type) or pt.is_map(array.type):
+        return [_plain(value.values) if value.is_valid else None for value in array]
+    if pt.is_struct(array.type):
+        fields = dict(zip((field.name for field in array.type), map(_plain, array.flatten()), strict=True))
+        rows = [dict(zip(fields, values, strict=True)) for values in zip(*fields.values(), strict=True)]
+        return [row if value.is_valid else None for row, value in zip(rows, array, strict=True)]
     if pt.is_floating(array.type):
         return [None if value is None else struct.pack("<d", value) for value in array.to_pylist()]
     if pt.is_temporal(array.type):

@@ -1,8 +1,8 @@
 """Hypothesis strategies for types, schemas and batches, so that laws are tested on everything Kolk can hold.
 
-The batches are valid and unfriendly. Each column is a slice of a longer array with an offset of its own,
-nulls have values beneath them, a validity bitmap may be there for no reason, and texts are rich in NULs: all
-that Arrow allows and that code on raw buffers gets wrong. Values keep to their types: digits of a second,
+The batches are valid and unfriendly. Each column, and each array within one, is a slice of a longer array with an
+offset of its own, nulls have values beneath them, a validity bitmap may be there for no reason, and texts are rich
+in NULs: all that Arrow allows and that code on raw buffers gets wrong. Values keep to their types: digits of a second,
 lengths, precision, and the years 1 to 9999 that Python and Spark can show. Hypothesis is a development
 dependency, and nothing else in ``kolk`` imports it.
 """
@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 from hypothesis import strategies as st
 
+from kolk.model.nested import bounds_of, list_array, row_array
 from kolk.model.schema import Column, Schema
-from kolk.model.types import DataType, Kind
+from kolk.model.types import DataType, Field, Kind
 
 _TEMPORAL = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
@@ -28,6 +30,9 @@ _DECIMALS = Context(prec=38)
 _CHARACTERS = st.one_of(st.sampled_from("\x00\x01a\x7f\x80\xff\uffff\U00010000"), st.characters(codec="utf-8"))
 _OCTETS = st.one_of(st.sampled_from(b"\x00\x01\xfe\xff"), st.integers(0, 255))
 _JUNK_MAX = 3
+_ITEMS_MAX = 4
+_NESTED = (Kind.ARRAY, Kind.MAP, Kind.ROW)
+_INNER_NAMES = ("x", "Y", "z-1", "not", "row", "0")
 
 
 class Keys(Enum):
@@ -40,10 +45,30 @@ class Keys(Enum):
     """Three keys at most, so that most rows share theirs."""
 
 
-def data_types(*, for_key: bool = False) -> st.SearchStrategy[DataType]:
-    """Every column type; with ``for_key`` only those that may stand in a primary key."""
-    kinds = [kind for kind in Kind if not (for_key and kind in (Kind.FLOAT, Kind.DOUBLE))]
-    return st.sampled_from(kinds).flatmap(_data_types_of)
+def data_types(*, for_key: bool = False, max_depth: int = 3) -> st.SearchStrategy[DataType]:
+    """Every column type, nested at most so deep; with ``for_key`` only those that may stand in a primary key."""
+    barred = {Kind.FLOAT, Kind.DOUBLE} if for_key else set[Kind]()
+    scalars = st.sampled_from([kind for kind in Kind if kind not in barred and kind not in _NESTED])
+    scalar_types = scalars.flatmap(_data_types_of)
+    if for_key or not max_depth:
+        return scalar_types
+    inner = data_types(max_depth=max_depth - 1)
+    # Nested types are costly to draw values of: one column in four is enough to meet them all.
+    return st.integers(0, 3).flatmap(lambda number: scalar_types if number else _nested_types(inner))
+
+
+def _nested_types(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
+    def fields(name: str) -> st.SearchStrategy[Field]:
+        return st.builds(Field, st.just(name), inner, st.booleans())
+
+    keys = data_types(for_key=True).map(lambda type: Field("key", type, nullable=False))
+    names = st.lists(st.sampled_from(_INNER_NAMES), min_size=1, max_size=3, unique=True)
+    rows = names.flatmap(lambda chosen: st.tuples(*map(fields, chosen)))
+    return st.one_of(
+        fields("item").map(lambda item: DataType(Kind.ARRAY, fields=(item,))),
+        st.tuples(keys, fields("value")).map(lambda members: DataType(Kind.MAP, fields=members)),
+        rows.map(lambda members: DataType(Kind.ROW, fields=members)),
+    )
 
 
 def _data_types_of(kind: Kind) -> st.SearchStrategy[DataType]:
@@ -115,7 +140,7 @@ def batches(
 
 
 def values_of(type: DataType) -> st.SearchStrategy[Any]:
-    """Values as ``pa.array`` takes them; times and dates are numbers of the type's unit."""
+    """Values as ``pa.array`` takes them; times and dates are numbers of the type's unit, maps lists of pairs."""
     kind, arguments = type.kind, type.arguments
     match kind:
         case Kind.BOOLEAN:
@@ -135,8 +160,20 @@ def values_of(type: DataType) -> st.SearchStrategy[Any]:
             return st.integers(_FIRST_DAY, _LAST_DAY)
         case Kind.TIME | Kind.TIMESTAMP | Kind.TIMESTAMP_LTZ:
             return _moments(type)
+        case Kind.ARRAY:
+            return st.lists(_members(type.fields[0]), max_size=_ITEMS_MAX)
+        case Kind.MAP:
+            pairs = st.tuples(*map(_members, type.fields))
+            return st.lists(pairs, max_size=_ITEMS_MAX, unique_by=lambda pair: pair[0])
+        case Kind.ROW:
+            return st.fixed_dictionaries({field.name: _members(field) for field in type.fields})
         case _:
             return st.integers(-(2 ** (_INTEGER_BITS[kind] - 1)), 2 ** (_INTEGER_BITS[kind] - 1) - 1)
+
+
+def _members(field: Field) -> st.SearchStrategy[Any]:
+    values = values_of(field.type)
+    return st.none() | values if field.nullable else values
 
 
 def _moments(type: DataType) -> st.SearchStrategy[int]:
@@ -161,13 +198,48 @@ def _key_rows(
 
 
 @st.composite
-def _arrays(draw: st.DrawFn, column: Column, given: list[Any]) -> pa.Array:
-    """These values as a slice of a longer array; if the column is nullable, some are hidden beneath nulls."""
-    junk = st.lists(values_of(column.type), max_size=_JUNK_MAX)
+def _arrays(draw: st.DrawFn, column: Column | Field, given: list[Any]) -> pa.Array:
+    """These values as a slice of a longer array; if the column is nullable, some are hidden beneath nulls.
+
+    A None among the values, which only fields within nested values have, becomes a null with something beneath it.
+    """
+    values = values_of(column.type)
+    junk = st.lists(values, max_size=_JUNK_MAX)
     before, after = draw(junk), draw(junk)
-    whole = pa.array([*before, *given, *after], column.type.arrow)
+    whole = [*before, *given, *after]
+    is_valid = np.array([value is not None for value in whole], np.bool_)
+    beneath = None if is_valid.all() else draw(values)
     if column.nullable and draw(st.booleans()):
-        is_valid = draw(st.lists(st.booleans(), min_size=len(whole), max_size=len(whole)))
-        validity = pa.py_buffer(np.packbits(np.array(is_valid, np.bool_), bitorder="little"))
-        whole = pa.Array.from_buffers(whole.type, len(whole), [validity, *whole.buffers()[1:]])
-    return whole.slice(len(before), len(given))
+        is_valid &= np.array(draw(st.lists(st.booleans(), min_size=len(whole), max_size=len(whole))), np.bool_)
+    elif is_valid.all():
+        is_valid = None
+    filled = [beneath if value is None else value for value in whole]
+    array = draw(_array_of(column.type, filled))
+    if is_valid is not None:
+        array = _with_validity(array, pa.py_buffer(np.packbits(is_valid, bitorder="little")))
+    return array.slice(len(before), len(given))
+
+
+@st.composite
+def _array_of(draw: st.DrawFn, type: DataType, values: list[Any]) -> pa.Array:
+    """These values, none of which is None, as an array of offset 0."""
+    if type.kind is Kind.ROW:
+        fields = [draw(_arrays(field, [value[field.name] for value in values])) for field in type.fields]
+        return row_array(type.arrow, len(values), fields, None)
+    if type.kind is Kind.ARRAY:
+        fields = [draw(_arrays(type.fields[0], [item for value in values for item in value]))]
+        return list_array(type.arrow, bounds_of(np.array([len(value) for value in values], np.int64)), fields, None)
+    if type.kind is Kind.MAP:
+        pairs = [pair for value in values for pair in value]
+        fields = [draw(_arrays(field, [pair[place] for pair in pairs])) for place, field in enumerate(type.fields)]
+        return list_array(type.arrow, bounds_of(np.array([len(value) for value in values], np.int64)), fields, None)
+    return pa.array(values, type.arrow)
+
+
+def _with_validity(array: pa.Array, validity: pa.Buffer) -> pa.Array:
+    type = array.type
+    if pt.is_struct(type):
+        return row_array(type, len(array), [array.field(place) for place in range(type.num_fields)], validity)
+    if pt.is_list(type) or pt.is_map(type):
+        return pa.Array.from_buffers(type, len(array), [validity, array.buffers()[1]], children=[array.values])
+    return pa.Array.from_buffers(type, len(array), [validity, *array.buffers()[1:]])
