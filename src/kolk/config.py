@@ -4,6 +4,7 @@ Components (clock, disk, random numbers) are not settings; they are constructor 
 why one would change it. The defaults need no thought.
 """
 
+import ipaddress
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -44,12 +45,82 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "durability", _durability(self.durability))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "durability" and (not isinstance(value, int) or value < 1):
-                raise InvalidArgument(f"{field.name} is a positive whole number, not {value!r}")
+        _check_numbers(self)
         if self.put_bytes_max > PUT_BYTES_LIMIT:
             raise InvalidArgument(f"put_bytes_max is at most {PUT_BYTES_LIMIT:,}, not {self.put_bytes_max:,}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Settings of one server. The files of TLS are read once, when it starts."""
+
+    host: str = "127.0.0.1"
+    """Where to listen. Anywhere but on this machine itself needs TLS, and a token or client certificates."""
+    port: int = 9123
+    """The port for clients; 0 takes a free one."""
+    http_port: int = 9124
+    """The port for health and metrics, on the same host; 0 takes a free one, -1 none."""
+    tls_cert: str | None = None
+    """File with the server's certificate chain (PEM). With it every connection is encrypted."""
+    tls_key: str | None = None
+    """File with the private key of ``tls_cert`` (PEM)."""
+    tls_client_ca: str | None = None
+    """File with the authority (PEM) that every client's certificate must come from: mutual TLS."""
+    allow_plaintext: bool = False
+    """Listen beyond this machine without TLS, tokens still required: only where something else encrypts."""
+    streams_max: int = 512
+    """Most calls and streams at the same time. Each holds a thread; further ones are answered Busy."""
+    streams_per_principal: int = 256
+    """The share of these that one principal may take, so that others always find room."""
+    message_bytes_max: int = 64 * MIB
+    """Most bytes in one message of a client. A larger put goes in pieces."""
+    puts_bytes_max: int = 256 * MIB
+    """Most bytes of puts that are served at the same time; further ones wait."""
+    puts_wait_seconds: float = 10.0
+    """How long a put waits for its turn before it is answered Busy."""
+    disk_used_max: float = 0.95
+    """Share of the disk in use above which puts are refused; reads go on."""
+    drain_seconds: float = 10.0
+    """How long a server that was told to stop lets calls that run finish."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+        if not 0 < self.disk_used_max <= 1:
+            raise InvalidArgument(f"disk_used_max is a share between 0 and 1, not {self.disk_used_max!r}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidArgument("tls_cert and tls_key go together; give both or neither")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise InvalidArgument("tls_client_ca asks clients for certificates, which needs tls_cert and tls_key")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _check_numbers(config: EngineConfig | ServerConfig) -> None:
+    """Whole numbers are positive, but a port may also be 0 or, where there need be none, -1."""
+    for field in fields(config):
+        value, wanted = getattr(config, field.name), type(field.default)
+        if wanted is bool and not isinstance(value, bool):
+            raise InvalidArgument(f"{field.name} is true or false, not {value!r}")
+        if wanted in (int, float):
+            _check_number(field.name, value, whole=wanted is int)
+
+
+def _check_number(name: str, value: object, *, whole: bool) -> None:
+    kinds = int if whole else int | float
+    if name.endswith("port"):
+        least = -1 if name == "http_port" else 0
+        if not isinstance(value, int) or not least <= value <= 65_535:
+            raise InvalidArgument(f"{name} is a number from {least} to 65535, not {value!r}")
+    elif isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
+        raise InvalidArgument(f"{name} is a positive {'whole ' if whole else ''}number, not {value!r}")
 
 
 def _durability(given: object) -> Durability:

@@ -21,7 +21,13 @@
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
     │   ├── Closed                the database or scan is closed
-    │   └── UsedAfterFork         a forked child used its parent's database
+    │   ├── UsedAfterFork         a forked child used its parent's database
+    │   ├── Busy                  the server has as much to do as it may; wait and retry
+    │   ├── Unreachable           no server answers at this address, or it went away in the middle
+    │   └── TimedOut              the call did not end within its deadline
+    ├── AccessDenied
+    │   ├── Unauthenticated       no token, or one that is unknown, expired or revoked
+    │   └── PermissionDenied      the token does not allow this
     ├── PartialPut              some buckets of a put are durable, others failed
     ├── StaleTag                a retried put is too old to be told from a new one
     ├── InternalError           something inside failed that should not; please report it
@@ -29,7 +35,7 @@
     └── Corrupted               bytes on disk are not what was written
         └── UnknownFormat         the folder was written by a newer Kolk
 
-Each class carries a stable ``code`` (it will cross the wire) and ``retriable``: whether the same call,
+Each class carries a stable ``code`` (it crosses the wire) and ``retriable``: whether the same call,
 made again, can succeed without anyone changing it. A message says what happened and what to do next. This
 module decides nothing and imports nothing, so that every layer may raise from it.
 """
@@ -124,9 +130,11 @@ class TableExists(AlreadyExists):
 
 
 class Unavailable(KolkError):
-    """The request is fine, but it cannot be served now."""
+    """The request is fine, but it cannot be served now. ``tag``, if there is one, is that of the put that failed: with
+    the same data and ``tag=error.tag`` it is applied once, whatever became of it."""
 
     code = 40
+    tag: object = None
 
 
 class FolderInUse(Unavailable):
@@ -170,6 +178,42 @@ class UsedAfterFork(Unavailable):
     """A forked child used the database of its parent. Call ``kolk.connect`` in the child."""
 
     code = 45
+
+
+class Busy(Unavailable):
+    """The server has as much to do as it may, or is about to stop. Nothing was applied; wait and retry."""
+
+    code, retriable = 48, True
+
+
+class Unreachable(Unavailable):
+    """No server answers, or it went away in the middle of a call. A put may have been applied or not: see ``tag``."""
+
+    code, retriable = 49, True
+
+
+class TimedOut(Unavailable):
+    """The call did not end within its deadline. A put may have been applied or not: see ``tag``."""
+
+    code, retriable = 54, True
+
+
+class AccessDenied(KolkError):
+    """The caller may not do this."""
+
+    code = 70
+
+
+class Unauthenticated(AccessDenied):
+    """There is no token with the call, or it is unknown, expired or revoked."""
+
+    code = 71
+
+
+class PermissionDenied(AccessDenied):
+    """The token is good, but it does not allow this operation on this table."""
+
+    code = 72
 
 
 class PartialPut(KolkError):

@@ -1,4 +1,4 @@
-"""What one step of reading a changelog brings."""
+"""What readers of a log are told: some changes, and where the log starts and ends."""
 
 from dataclasses import dataclass
 
@@ -11,3 +11,13 @@ class ChangelogPage:
 
     batch: pa.RecordBatch | None
     next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketOffsets:
+    """Where the log of one bucket starts and ends."""
+
+    table: str
+    bucket: str
+    start: int
+    end: int

@@ -1,7 +1,7 @@
 """Time, injected: what a wall clock says, and how much time has passed, which are two different things.
 
 Leases and sessions count on ``monotonic``, because a wall clock jumps; commit timestamps are read off
-``now_ms``, because people compare them with their own clocks. Nobody sleeps through this module.
+``now_ms``, because people compare them with their own clocks.
 """
 
 import time
@@ -30,3 +30,8 @@ class SystemClock:
     def monotonic(self) -> float:
         """See ``Clock``."""
         return time.monotonic()
+
+
+def pause(seconds: float) -> None:
+    """Wait on the wall. Injected like a clock, into the few places that try again after a while."""
+    time.sleep(seconds)

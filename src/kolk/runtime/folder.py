@@ -15,6 +15,9 @@ from kolk.runtime.disk import TEMPORARY_SUFFIX, Disk, OsDisk
 FORMAT = 1
 _LOCK = "LOCK"
 _FORMAT_FILE = "FORMAT"
+TOKENS_FILE = "tokens.json"
+"""The access tokens of a server; see ``kolk.server.tokens``."""
+TOKENS_LOCK_FILE = "tokens.lock"
 _OS_DISK = OsDisk()
 
 
@@ -64,8 +67,12 @@ class Folder:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderInUse(f"{self.path} is open in {self._holder()}") from None
+        self.announce(None)
+
+    def announce(self, url: str | None) -> None:
+        """Tell others who have to stay out whom to talk to instead."""
         os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, json.dumps({"pid": self.pid, "url": None}).encode(), 0)
+        os.pwrite(self._handle, json.dumps({"pid": self.pid, "url": url}).encode(), 0)
 
     def _holder(self) -> str:
         """Who holds the lock, and what to do about it."""
@@ -81,8 +88,9 @@ class Folder:
     def _check_format(self) -> None:
         file = self.path / _FORMAT_FILE
         if not file.exists():
-            # What a crash leaves of ``replace`` means nothing.
-            harmless = (_LOCK, _FORMAT_FILE + TEMPORARY_SUFFIX)
+            # What a crash leaves of ``replace`` means nothing, and tokens may be made before the first start.
+            tokens = (TOKENS_FILE, TOKENS_FILE + TEMPORARY_SUFFIX, TOKENS_LOCK_FILE)
+            harmless = (_LOCK, _FORMAT_FILE + TEMPORARY_SUFFIX, *tokens)
             if any(entry.name not in harmless for entry in self.path.iterdir()):
                 raise InvalidArgument(f"{self.path} holds other files and no Kolk data; give an empty or new folder")
             self._disk.replace(str(file), f"kolk {FORMAT}\n".encode())

@@ -17,6 +17,10 @@ class Rng:
         """A random number of 128 bits: an identity nobody else will draw."""
         return self._random.getrandbits(128)
 
+    def fraction(self) -> float:
+        """A number from 0 up to 1."""
+        return self._random.random()
+
     def token_hex(self, length_bytes: int = 16) -> str:
         """Random bytes as hexadecimal text, two characters each."""
         return self._random.getrandbits(length_bytes * 8).to_bytes(length_bytes, "big").hex()

@@ -1,0 +1,203 @@
+"""Metrics: what is counted under which name, and that no label makes the answer endless."""
+
+import threading
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kolk.errors import Closed
+from kolk.model.page import BucketOffsets
+from kolk.server.metrics import ALL_BUCKETS, BUCKETS_MAX, OTHER, TABLES_MAX, Metrics
+
+
+@pytest.fixture
+def metrics():
+    return Metrics(version="1.2.3")
+
+
+def samples(metrics) -> dict[tuple[str, ...], float]:
+    """Every sample, by its name and its labels' values in the order of their names."""
+    families = text_string_to_metric_families(metrics.render().decode())
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_calls_are_counted_by_method_and_outcome(metrics):
+    metrics.called("get", "ok", 0.002)
+    metrics.called("get", "ok", 0.2)
+    metrics.called("get", "TableNotFound", 0.002)
+
+    found = samples(metrics)
+
+    assert found["kolk_calls_total", "get", "ok"] == 2
+    assert found["kolk_calls_total", "get", "TableNotFound"] == 1
+    assert found["kolk_call_seconds_count", "get"] == 3
+    assert found["kolk_call_seconds_bucket", "0.0025", "get"] == 2
+
+
+def test_what_moves_is_counted_by_table(metrics):
+    metrics.put("web.pages", rows=10, size_bytes=1_000, seconds=0.5, wait_seconds=0.1)
+    metrics.put("web.pages", rows=5, size_bytes=500, seconds=0.5)
+    metrics.got("web.pages", keys=3)
+    metrics.scanned("web.pages", rows=7, size_bytes=70)
+    metrics.followed("web.pages", rows=4)
+
+    found = samples(metrics)
+
+    counted = {name[0]: value for name, value in found.items() if name[1:] == ("web.pages",)}
+    assert counted == {
+        "kolk_put_rows_total": 15,
+        "kolk_put_bytes_total": 1_500,
+        "kolk_get_keys_total": 3,
+        "kolk_scan_rows_total": 7,
+        "kolk_scan_bytes_total": 70,
+        "kolk_changelog_rows_total": 4,
+    }
+    assert found["kolk_put_seconds_count",] == 2
+    assert found["kolk_put_seconds_sum",] == 1
+    assert found["kolk_put_wait_seconds_sum",] == pytest.approx(0.1)
+
+
+def test_refusals_are_counted_by_their_reason(metrics):
+    metrics.busy("streams")
+    metrics.auth_failed("unauthenticated")
+    metrics.auth_failed("denied")
+
+    found = samples(metrics)
+
+    assert found["kolk_busy_total", "streams"] == 1
+    assert found["kolk_auth_failures_total", "unauthenticated"] == 1
+    assert found["kolk_auth_failures_total", "denied"] == 1
+
+
+def test_a_stream_is_open_until_it_ends_or_fails(metrics):
+    with metrics.stream("scan"), metrics.stream("scan"), metrics.stream("changelog"):
+        assert samples(metrics)["kolk_streams_open", "scan"] == 2
+    with pytest.raises(ValueError, match="broken"), metrics.stream("scan"):
+        raise ValueError("broken")
+
+    assert samples(metrics)["kolk_streams_open", "scan"] == 0
+    assert samples(metrics)["kolk_streams_open", "changelog"] == 0
+
+
+def test_the_disk_the_version_and_the_process_are_there(metrics):
+    metrics.disk_used(0.25)
+
+    found = samples(metrics)
+
+    assert found["kolk_disk_used_ratio",] == 0.25
+    assert found["kolk_build_info", "1.2.3"] == 1
+    assert found["process_resident_memory_bytes",] > 0
+    assert found["process_open_fds",] > 0
+    assert ("python_gc_collections_total", "0") in found
+
+
+def test_two_servers_in_one_process_do_not_mix(metrics):
+    other = Metrics(version="1.2.3")
+
+    other.busy("streams")
+
+    assert ("kolk_busy_total", "streams") not in samples(metrics)
+
+
+def test_tables_after_too_many_are_counted_together(metrics):
+    for number in range(TABLES_MAX + 50):
+        metrics.got(f"t{number}", keys=1)
+    metrics.got("t0", keys=1)
+
+    found = {name[1]: value for name, value in samples(metrics).items() if name[0] == "kolk_get_keys_total"}
+
+    assert len(found) == TABLES_MAX + 1
+    assert found["t0"] == 2
+    assert found[OTHER] == 50
+
+
+def test_a_dropped_table_is_gone_and_gives_its_place_to_another(metrics):
+    for number in range(TABLES_MAX):
+        metrics.put(f"t{number}", rows=1, size_bytes=1, seconds=1)
+
+    metrics.forget("t0")
+    metrics.forget("nowhere")
+    metrics.got("new", keys=1)
+
+    assert not [name for name in samples(metrics) if name[1:] == ("t0",)]
+    assert samples(metrics)["kolk_get_keys_total", "new"] == 1
+
+
+def test_made_up_methods_do_not_make_the_answer_endless(metrics):
+    for number in range(10_000):
+        metrics.called(f"method{number}", f"outcome{number}", 0.1)
+        metrics.busy(f"reason{number}")
+        metrics.auth_failed(f"reason{number}")
+        with metrics.stream(f"kind{number}"):
+            pass
+
+    assert len(metrics.render()) < 200_000
+    assert samples(metrics)["kolk_calls_total", OTHER, OTHER] > 9_000
+
+
+def test_a_label_cannot_break_out_of_its_line(metrics):
+    metrics.got('a"} 1\nkolk_fake_total{x="\\', keys=1)
+
+    assert [name for name in samples(metrics) if name[0] == "kolk_get_keys_total"] == [
+        ("kolk_get_keys_total", 'a"} 1\nkolk_fake_total{x="\\')
+    ]
+    assert not [name for name in samples(metrics) if name[0] == "kolk_fake_total"]
+
+
+def test_offsets_are_asked_for_when_somebody_looks():
+    buckets = [BucketOffsets("web.pages", "0", 5, 10), BucketOffsets("web.pages", "1", 0, 7)]
+    metrics = Metrics(version="1", offsets=lambda: iter(buckets))
+    assert samples(metrics)["kolk_log_end_offset", "1", "web.pages"] == 7
+
+    buckets[1] = BucketOffsets("web.pages", "1", 0, 8)
+
+    assert samples(metrics)["kolk_log_end_offset", "1", "web.pages"] == 8
+    assert samples(metrics)["kolk_log_start_offset", "0", "web.pages"] == 5
+
+
+def test_the_offsets_of_too_many_buckets_are_added_up_by_table():
+    buckets = [BucketOffsets("a", str(number), 1, 2) for number in range(BUCKETS_MAX)]
+    metrics = Metrics(version="1", offsets=lambda: [*buckets, BucketOffsets("b", "0", 3, 4)])
+
+    found = {name[1:]: value for name, value in samples(metrics).items() if name[0] == "kolk_log_end_offset"}
+
+    assert found == {(ALL_BUCKETS, "a"): 2 * BUCKETS_MAX, (ALL_BUCKETS, "b"): 4}
+
+
+def test_the_offsets_of_too_many_tables_are_added_up_as_others():
+    buckets = [BucketOffsets(f"t{number}", "0", 0, 1) for number in range(TABLES_MAX + 7)]
+    metrics = Metrics(version="1", offsets=lambda: buckets)
+
+    found = {name[1:]: value for name, value in samples(metrics).items() if name[0] == "kolk_log_end_offset"}
+
+    assert len(found) == TABLES_MAX + 1
+    assert found[ALL_BUCKETS, OTHER] == 7
+
+
+def test_a_database_that_is_closed_does_not_take_the_other_figures_along():
+    def closed():
+        raise Closed("the database is closed")
+
+    metrics = Metrics(version="1", offsets=closed)
+    metrics.busy("streams")
+
+    assert samples(metrics)["kolk_busy_total", "streams"] == 1
+
+
+def test_counts_from_many_threads_add_up(metrics):
+    def work():
+        for _ in range(500):
+            metrics.put("t", rows=1, size_bytes=2, seconds=0.1)
+            metrics.render() if _ == 250 else None
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert samples(metrics)["kolk_put_rows_total", "t"] == 2_000
