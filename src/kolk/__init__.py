@@ -1,25 +1,31 @@
 """Kolk: a streaming table store for PySpark users. Storage made by the stream.
 
 General layout: what you call is in ``kolk.client``; the database in this process is ``kolk.engine``, over one
-``kolk.tablet`` per bucket, over ``kolk.storage``. The pure core is ``kolk.model``, ``kolk.codec`` and ``kolk.merge``.
-Every error is in ``kolk.errors``. This module joins client and engine, and imports the engine only when a
-folder is opened, so that a client of a server needs no RocksDB.
+``kolk.tablet`` per bucket, over ``kolk.storage``; ``kolk.server`` puts it on the network, and ``kolk.wire`` is what
+crosses it. The pure core is ``kolk.model``, ``kolk.codec`` and ``kolk.merge``. Every error is in ``kolk.errors``.
+
+This module joins client, engine and server. It imports each when it is first used: a client of a server needs no
+RocksDB, and ``kolk --help`` needs no Arrow.
 """
 
+import importlib
 import os
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kolk import errors
-from kolk.client.changelog import Changelog
-from kolk.client.database import Database
-from kolk.client.scan import Scan
-from kolk.client.table import PutResult, Table
-from kolk.config import Durability, EngineConfig
+from kolk.config import Durability, EngineConfig, ServerConfig
 from kolk.errors import InvalidArgument
 from kolk.model.ids import PlainTag
-from kolk.model.schema import Column, Schema
-from kolk.runtime.rng import Rng
+
+if TYPE_CHECKING:
+    from kolk.client.changelog import Changelog
+    from kolk.client.database import Database
+    from kolk.client.scan import Scan
+    from kolk.client.table import PutResult, Table
+    from kolk.model.schema import Column, Schema
+    from kolk.server.child import ServerProcess
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,26 +38,93 @@ __all__ = [
     "PutResult",
     "Scan",
     "Schema",
+    "ServerConfig",
+    "ServerProcess",
     "Table",
     "connect",
     "errors",
+    "start",
 ]
 
+_HOMES = {
+    "Changelog": "kolk.client.changelog",
+    "Column": "kolk.model.schema",
+    "Database": "kolk.client.database",
+    "PutResult": "kolk.client.table",
+    "Scan": "kolk.client.scan",
+    "Schema": "kolk.model.schema",
+    "ServerProcess": "kolk.server.child",
+    "Table": "kolk.client.table",
+}
 
-def connect(target: str | os.PathLike[str], *, config: EngineConfig | None = None) -> Database:
-    """Open a database: ``kolk.connect("./data")`` is a folder, in this process, made if it is not there.
 
-    A folder is open in one process at a time; connections to it within the process share it.
+def connect(
+    target: str | os.PathLike[str],
+    *,
+    token: str | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    tls_cert: str | os.PathLike[str] | None = None,
+    tls_key: str | os.PathLike[str] | None = None,
+    timeout: float = 30.0,
+    config: EngineConfig | None = None,
+) -> "Database":
+    """Open a database: a folder in this process, or a server.
+
+    ``kolk.connect("./data")`` is a folder, made if it is not there. It is open in one process at a time; connections
+    to it within the process share it. ``config`` are its settings.
+
+    ``kolk.connect("kolk://127.0.0.1:9123")`` is a server. ``token`` (or the environment's ``KOLK_TOKEN``) says who you
+    are. ``tls_ca`` is a file with the authority of its certificate, and makes the connection encrypted, as does
+    ``kolk+tls://``; ``tls_cert`` and ``tls_key`` are your own certificate, where the server wants one. A call that
+    fails in a way that a retry can mend is tried again for ``timeout`` seconds.
     """
     if not isinstance(target, str | os.PathLike):
-        raise InvalidArgument(f"give the path of a folder, not a {type(target).__name__}")
+        raise InvalidArgument(f"give the path of a folder or the address of a server, not a {type(target).__name__}")
     if config is not None and not isinstance(config, EngineConfig):
         raise InvalidArgument("config is a kolk.EngineConfig, such as kolk.EngineConfig(durability='machine')")
+    if "://" in str(target):
+        from kolk.client.remote import connect_to
+
+        if config is not None:
+            raise InvalidArgument("config is for a folder in this process; a server has its own settings")
+        token = os.environ.get("KOLK_TOKEN") if token is None else token
+        return connect_to(str(target), token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, timeout=timeout)
+    if token is not None or tls_ca is not None or tls_cert is not None or tls_key is not None:
+        raise InvalidArgument(f"{target} is a folder, which takes no token and no TLS; a server is kolk://host:port")
     if "\0" in str(target):
         raise InvalidArgument("a path has no NUL in it")
-    if "://" in str(target):
-        raise InvalidArgument(f"{target}: this version opens folders only; give a path, such as ./data")
+    from kolk.client.database import Database
     from kolk.engine.shared import ENGINES
+    from kolk.runtime.rng import Rng
 
     engine = ENGINES.attach(Path(os.fsdecode(target)), config)
     return Database(engine, partial(ENGINES.detach, engine), Rng(), forget=partial(ENGINES.orphan, engine))
+
+
+def start(
+    folder: str | os.PathLike[str], *, config: EngineConfig | None = None, server: ServerConfig | None = None
+) -> "ServerProcess":
+    """Start a server for a folder in a child process, which ends with this one: ``kolk.start("./data").url``.
+
+    It takes free ports on this machine unless ``server`` says otherwise.
+    """
+    from kolk.server.child import ServerProcess
+
+    if not isinstance(folder, str | os.PathLike) or "://" in str(folder) or "\0" in str(folder):
+        raise InvalidArgument(f"give the path of a folder, not {folder!r}")
+    path = Path(os.fsdecode(folder))
+    return ServerProcess(path, server or ServerConfig(port=0, http_port=0), config or EngineConfig())
+
+
+def __getattr__(name: str) -> Any:
+    """The classes, and ``kolk.aio``, are imported when somebody asks for them."""
+    if name == "aio":
+        return importlib.import_module("kolk.aio")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kolk' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, "aio"})

@@ -7,6 +7,8 @@ import pytest
 import kolk
 from kolk.errors import Closed, InvalidArgument, TableNotFound
 
+embedded_only = pytest.mark.parametrize("form", ["embedded"], indirect=True)
+
 
 def rows(n: int, value: int = 0) -> list[dict]:
     return [{"page": f"/{i:05}", "pv": value, "title": None} for i in range(n)]
@@ -34,6 +36,7 @@ def test_a_scan_sees_no_write_made_after_it_opened(pages):
     assert set(seen.column("pv").to_pylist()) == {1}
 
 
+@embedded_only  # it reaches into the engine
 def test_a_view_pinned_before_writes_survives_flush_and_compaction(pages):
     pages.put(rows(20_000, value=1))
     with pages.scan() as scan:
@@ -134,6 +137,7 @@ def test_a_closed_scan_says_so_and_never_looks_finished(pages):
         scan.to_arrow()
 
 
+@embedded_only  # over the network such a small table has arrived before it is dropped
 def test_a_scan_of_a_dropped_table_fails_again_and_again(db, pages):
     pages.put(rows(10))
     scan = pages.scan()

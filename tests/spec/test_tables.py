@@ -129,9 +129,12 @@ def test_a_bucket_key_that_spark_hashes_otherwise_is_refused(db):
     )
 
 
-def test_a_url_is_refused_by_this_version():
-    with pytest.raises(InvalidArgument, match="folders only"):
-        kolk.connect("kolk://127.0.0.1:9123")
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9123", "kolk://", "kolk://host:port", "kolk://user:secret@host", "kolk://host/table"]
+)
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(InvalidArgument, match="address"):
+        kolk.connect(url)
 
 
 def test_arguments_of_the_wrong_kind_are_refused_with_what_is_right(db):

@@ -6,14 +6,13 @@ within a bucket is the order of the log; between buckets there is none.
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from operator import index
 from typing import Self
 
 import pyarrow as pa
 
 from kolk.client.link import Link
-from kolk.client.service import Service
+from kolk.client.service import ChangePages, Service
 from kolk.errors import Closed, InvalidArgument, OffsetOutOfRange
 from kolk.model.table import TableInfo
 
@@ -43,6 +42,7 @@ class Changelog:
         self._link = link
         self._info = info
         self._closed = False
+        self._pages: ChangePages | None = None
         bounds = service.bounds(info.id)
         chosen = _chosen(buckets, bounds)
         starts = _starts(start, bounds, service, info)
@@ -54,44 +54,33 @@ class Changelog:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._closed:
             raise Closed("this changelog is closed")
-        signal = self._link.service.signal
-        while True:
-            seen = signal.count
-            if self._closed:
-                return
-            found = False
-            for bucket in list(self.offsets):
-                page = self._next(bucket)
-                if page is not None:
-                    found = True
-                    yield page
-                    if self._closed:
-                        return
-            if not found:
-                if self._is_finished():
-                    return
-                signal.wait(seen, _PATIENCE_SECONDS)
+        pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops)
+        self._pages = pages
+        try:
+            while not (self._closed or self._is_finished()):
+                self._link.service  # noqa: B018 - raises Closed if the connection was closed meanwhile
+                found = pages.next(_PATIENCE_SECONDS)
+                if found is None:
+                    continue
+                bucket, page = found
+                # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
+                self.offsets[bucket] = page.next_offset
+                if page.batch is not None:
+                    yield page.batch
+        finally:
+            pages.close()
 
     def close(self) -> None:
         """End the iteration, also one that waits in another thread. Idempotent."""
         self._closed = True
-        with suppress(Closed):
-            self._link.service.signal.notify()
+        if self._pages is not None:
+            self._pages.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _next(self, bucket: str) -> pa.RecordBatch | None:
-        offset, stop = self.offsets[bucket], self._stops[bucket]
-        if stop is not None and offset >= stop:
-            return None
-        page = self._link.service.read_changes(self._info.id, bucket, offset, stop)
-        # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
-        self.offsets[bucket] = page.next_offset
-        return page.batch
 
     def _is_finished(self) -> bool:
         return all(stop is not None and self.offsets[bucket] >= stop for bucket, stop in self._stops.items())

@@ -1,7 +1,7 @@
 """A database, for those who use it: its tables, and DDL text."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -88,6 +88,11 @@ class Database:
                 return pa.table({"table": pa.array([table.name for table in self.tables()], pa.string())})
             case DescribeTable(name=name):
                 return _described(self._service.table(name))
+
+    def status(self) -> dict[str, Any]:
+        """How the database is, in plain values: its durability and how many tables it has, and of a server its
+        version, address, uptime, streams and disk."""
+        return self._service.status()
 
     def close(self) -> None:
         """Let go. Idempotent; the last connection of a process to a folder closes it."""

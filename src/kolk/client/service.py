@@ -1,11 +1,11 @@
 """The small interface that a client needs of a database.
 
-An engine in this process serves it, and a connection to a server will. It speaks in model values and Arrow
+An engine in this process serves it, and so does a connection to a server. It speaks in model values and Arrow
 batches; whoever serves it checks everything, and whoever calls it trusts nothing but its answers.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -30,30 +30,20 @@ class ScanPages(Protocol):
         ...
 
 
-class Wakeup(Protocol):
-    """How to wait for more changes. Read ``count`` before looking, then wait with it."""
+class ChangePages(Protocol):
+    """A changelog that is being read."""
 
-    @property
-    def count(self) -> int:
-        """Grows whenever something may have changed."""
+    def next(self, seconds: float) -> tuple[str, ChangelogPage] | None:
+        """The next page and its bucket; None if there is nothing now, after waiting at most so long for more."""
         ...
 
-    def wait(self, seen: int, seconds: float) -> None:
-        """Until the count is no longer ``seen``, or for so long."""
-        ...
-
-    def notify(self) -> None:
-        """Wake everybody who waits."""
+    def close(self) -> None:
+        """End the reading, also one that waits in another thread. Idempotent."""
         ...
 
 
 class Service(Protocol):
     """A database, as the client sees it. Thread-safe."""
-
-    @property
-    def signal(self) -> Wakeup:
-        """Wakes followers."""
-        ...
 
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table."""
@@ -67,8 +57,8 @@ class Service(Protocol):
         """All tables, by name."""
         ...
 
-    def drop_table(self, name: TableName) -> None:
-        """Remove a table."""
+    def drop_table(self, name: TableName, table: TableId | None = None) -> None:
+        """Remove a table; with an id, only if the name still stands for it."""
         ...
 
     def truncate(self, table: TableId) -> dict[str, int]:
@@ -77,6 +67,10 @@ class Service(Protocol):
 
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """Apply a write once; the answer is the end offset of every bucket it touched."""
+        ...
+
+    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Iterator[dict[str, int]]:
+        """Apply writes in order, several under way at once if that helps; the first that fails ends it."""
         ...
 
     def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -99,8 +93,12 @@ class Service(Protocol):
         """The first offset of every bucket committed at or after this time."""
         ...
 
-    def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
-        """The next changes of a bucket."""
+    def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> ChangePages:
+        """The changelog of the buckets in ``starts``, each up to its stop."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """How the database is, in plain values."""
         ...
 
     def describe(self, table: TableId) -> dict[str, object]:

@@ -1,7 +1,9 @@
 """A table, for those who use it: put, delete, get, scan, follow."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -71,11 +73,27 @@ class Table:
         and the tag of the error, and what was applied is not applied again. A tag stands for its first data: with
         other data it is answered as done and nothing is written.
         """
-        targets = self._targets(columns)
-        chosen = None if targets is None else {*self.schema.primary_key, *targets}
-        wanted = [column for column in self.schema.columns if chosen is None or column.name in chosen]
-        rows = rows_batch(data, self.schema, wanted, ignorable=targets is not None)
-        return self._write(Write(action=Action.UPSERT, rows=rows, columns=targets, mode=_mode(mode)), tag)
+        return self._write(self._upsert(data, self._targets(columns), _mode(mode)), tag)
+
+    def put_stream(
+        self,
+        batches: Iterable[Data],
+        columns: Sequence[str] | None = None,
+        mode: str = "accumulate",
+        *,
+        tag: PlainTag | None = None,
+    ) -> Iterator[PutResult]:
+        """Put one batch after the other, in order: ``for result in table.put_stream(batches): ...``.
+
+        Over the network several are under way at once, which is the quickest way to load a table. Each is a put of its
+        own. The results come as the puts are acknowledged, and the first that fails ends the stream; to go on, give the
+        batches from the failed one on with ``tag=error.tag``. Nothing is put unless the results are taken.
+        """
+        targets, how = self._targets(columns), _mode(mode)
+        if tag is not None:
+            _check_tag(tag)
+            return self._put_stream(batches, targets, how, (_following(tag, place) for place in count()))
+        return self._put_fresh_stream(batches, targets, how)
 
     def delete(
         self,
@@ -113,7 +131,7 @@ class Table:
             raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in self.schema.primary_key)}")
         found = self._service.get(self._info.id, key_batch([key], self.schema))
         try:
-            return found.to_pylist()[0] if found.num_rows else None
+            return found.to_pylist(maps_as_pydicts="strict")[0] if found.num_rows else None
         except (ValueError, OverflowError) as error:
             raise InvalidArgument(
                 f"Python has no value for what this row holds ({error}); use get, for Arrow"
@@ -184,11 +202,36 @@ class Table:
 
     def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
         if tag is not None:
-            if not isinstance(tag, PlainTag):
-                raise InvalidArgument(f"tag is the tag of an earlier put or of its error, not {tag!r}")
+            _check_tag(tag)
             return PutResult(self._service.put(self._info.id, write, tag), tag)
         with self._link.tags.borrow() as fresh:
             return PutResult(self._service.put(self._info.id, write, fresh), fresh)
+
+    def _upsert(self, data: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
+        chosen = None if targets is None else {*self.schema.primary_key, *targets}
+        wanted = [column for column in self.schema.columns if chosen is None or column.name in chosen]
+        rows = rows_batch(data, self.schema, wanted, ignorable=targets is not None)
+        return Write(action=Action.UPSERT, rows=rows, columns=targets, mode=mode)
+
+    def _put_fresh_stream(
+        self, batches: Iterable[Data], targets: tuple[str, ...] | None, mode: MergeMode
+    ) -> Iterator[PutResult]:
+        with self._link.tags.borrow_many() as tags:
+            yield from self._put_stream(batches, targets, mode, tags)
+
+    def _put_stream(
+        self, batches: Iterable[Data], targets: tuple[str, ...] | None, mode: MergeMode, tags: Iterator[PlainTag]
+    ) -> Iterator[PutResult]:
+        waiting: deque[PlainTag] = deque()
+
+        def writes() -> Iterator[tuple[Write, PlainTag]]:
+            for data in batches:
+                write = self._upsert(data, targets, mode)
+                waiting.append(next(tags))
+                yield write, waiting[-1]
+
+        for offsets in self._service.puts(self._info.id, writes()):
+            yield PutResult(offsets, waiting.popleft())
 
     def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
         """The target columns outside the key; all of them is the same as none named."""
@@ -224,6 +267,15 @@ class Table:
     def _need_key(self, what: str) -> None:
         if not self.schema.primary_key:
             raise InvalidArgument(f"{self.name} is a log table; without a primary key there is nothing to {what} by")
+
+
+def _check_tag(tag: object) -> None:
+    if not isinstance(tag, PlainTag):
+        raise InvalidArgument(f"tag is the tag of an earlier put or of its error, not {tag!r}")
+
+
+def _following(tag: PlainTag, place: int) -> PlainTag:
+    return PlainTag(tag.writer, tag.seq + place)
 
 
 def _mode(text: str) -> MergeMode:

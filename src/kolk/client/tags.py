@@ -29,3 +29,20 @@ class Tags:
         yield tag
         with self._lock:
             self._free.append(PlainTag(tag.writer, tag.seq + 1))
+
+    @contextmanager
+    def borrow_many(self) -> Iterator[Iterator[PlainTag]]:
+        """Fresh tags of one writer, one after the other, for a stream of puts."""
+        with self._lock:
+            first = self._free.pop() if self._free else PlainTag(self._rng.id128(), 0)
+        used = 0
+
+        def tags() -> Iterator[PlainTag]:
+            nonlocal used
+            while True:
+                used += 1
+                yield PlainTag(first.writer, first.seq + used - 1)
+
+        yield tags()
+        with self._lock:
+            self._free.append(PlainTag(first.writer, first.seq + used))

@@ -6,10 +6,11 @@ checked against the table before anything else happens.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,30 +20,30 @@ from kolk.codec.row import stored_values
 from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
+from kolk.engine.changes import TableChanges
 from kolk.engine.scans import TableScan
 from kolk.engine.tablets import Tablets
 from kolk.errors import (
     Closed,
     InternalError,
     InvalidArgument,
-    InvalidRows,
     KolkError,
     OutcomeUnknown,
     PartialPut,
     TableExists,
+    TableNotFound,
     TooLarge,
     UsedAfterFork,
 )
+from kolk.merge.append import Appender
 from kolk.merge.engine import Merger, Prepared
 from kolk.model.ddl import to_ddl
-from kolk.model.ids import PlainTag, TableId
+from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.names import TableName
-from kolk.model.options import MergeMode
-from kolk.model.page import ChangelogPage
+from kolk.model.page import BucketOffsets, ChangelogPage
 from kolk.model.rows import checked_rows
-from kolk.model.schema import Column
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.write import Action, Write
+from kolk.model.write import Write, expected_columns
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
@@ -71,21 +72,27 @@ class Engine:
         open_kv: OpenKv = Kv,
     ) -> None:
         self.config = config
-        self.signal = Signal()
         self._folder = folder
+        # One for each table that anybody writes or follows, so that a put wakes its own followers only.
+        self._signals: dict[TableId, Signal] = {}
         self._clock = clock or SystemClock()
         disk = disk or OsDisk()
         memory = KvMemory(
             block_cache_bytes=config.kv_block_cache_bytes, write_buffer_bytes=config.kv_write_buffer_bytes
         )
-        open_bucket = partial(
-            open_tablet,
-            disk=disk,
-            open_log=partial(_open_log, disk, config),
-            open_kv=lambda path: open_kv(path, memory),
-            clock=self._clock,
-            signal=self.signal,
-        )
+
+        def open_bucket(bucket: BucketId, path: Path, merger: Merger | Appender) -> Tablet:
+            return open_tablet(
+                bucket,
+                path,
+                merger,
+                disk=disk,
+                open_log=partial(_open_log, disk, config),
+                open_kv=lambda kv_path: open_kv(kv_path, memory),
+                clock=self._clock,
+                signal=self._signal(bucket.table),
+            )
+
         self._meta = Meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         self._tablets = Tablets(folder.path / "tables", disk, open_bucket)
@@ -93,9 +100,22 @@ class Engine:
         self._closed = False
 
     @property
+    def path(self) -> Path:
+        """The data folder."""
+        return self._folder.path
+
+    @property
     def is_in_place(self) -> bool:
         """Whether the folder is still where it was opened."""
         return self._folder.is_in_place
+
+    def announce(self, url: str) -> None:
+        """Tell processes that find the folder in use where it is served."""
+        self._folder.announce(url)
+
+    def status(self) -> dict[str, Any]:
+        """The database in plain values."""
+        return {"durability": self.config.durability.value, "tables": len(self.tables())}
 
     # --- tables
 
@@ -114,17 +134,24 @@ class Engine:
         self._check_usable()
         return self._catalog.get(name)
 
+    def table_by_id(self, table: TableId) -> TableInfo:
+        """The table of this id; TableNotFound if it was dropped, even if there is a new one of its name."""
+        self._check_usable()
+        return self._catalog.by_id(table)
+
     def tables(self) -> list[TableInfo]:
         """All tables, by name."""
         self._check_usable()
         return self._catalog.list()
 
-    def drop_table(self, name: TableName) -> None:
-        """Remove a table: first its record, then its files."""
+    def drop_table(self, name: TableName, table: TableId | None = None) -> None:
+        """Remove a table: first its record, then its files. With an id, only if the name still stands for it."""
         info = self.table(name)
+        if table is not None and info.id != table:
+            raise TableNotFound(f"the table {name} that was to be dropped is gone; there is a new one of its name")
         self._catalog.drop(info)
         self._tablets.drop(info)
-        self.signal.notify()
+        self._signal(info.id).notify()
 
     def truncate(self, table: TableId) -> dict[str, int]:
         """Remove every row of a table, bucket by bucket; the answer is the end offsets."""
@@ -136,7 +163,7 @@ class Engine:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info = self._info(table)
         self._check_size(write.rows)
-        write = replace(write, rows=checked_rows(write.rows, _expected(info, write)))
+        write = replace(write, rows=checked_rows(write.rows, expected_columns(info, write)))
         shares = self._prepare(info, write, tag)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
@@ -154,6 +181,11 @@ class Engine:
         for error in failed.values():
             raise error
         return acknowledged
+
+    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Iterator[dict[str, int]]:
+        """Apply writes one after the other; the first that fails ends it."""
+        for write, tag in writes:
+            yield self.put(table, write, tag)
 
     def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of these keys, in the order of the keys; a key that has no row is left out."""
@@ -202,6 +234,15 @@ class Engine:
         """The start and end offset of every bucket."""
         return {tablet.bucket.name: (tablet.log.start, tablet.end) for tablet in self._tablets.of(self._info(table))}
 
+    def open_offsets(self) -> Iterator[BucketOffsets]:
+        """Where the logs of the buckets that are open start and end; none is opened for it."""
+        self._check_usable()
+        names = {info.id: str(info.name) for info in self._catalog.list()}
+        for tablet in self._tablets.open():
+            name = names.get(tablet.bucket.table)
+            if name is not None:
+                yield BucketOffsets(name, tablet.bucket.name, tablet.log.start, tablet.end)
+
     def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
         """The first offset of every bucket that was committed at or after this time."""
         tablets = self._tablets.of(self._info(table))
@@ -214,6 +255,11 @@ class Engine:
         if not 0 <= number < info.spec.buckets:
             raise InvalidArgument(f"there is no bucket {bucket!r}; they are named 0 to {info.spec.buckets - 1}")
         return read_changelog(self._tablets.get(info, info.bucket_id(number)), offset, stop)
+
+    def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> TableChanges:
+        """The changelog from these offsets on, which can be waited for."""
+        self._info(table)
+        return TableChanges(partial(self.read_changes, table), self._signal(table), starts, stops)
 
     def describe(self, table: TableId) -> dict[str, object]:
         """A table and the state of its buckets, in plain values."""
@@ -231,7 +277,8 @@ class Engine:
         finally:
             self._meta.close()
             self._folder.close()
-            self.signal.notify()
+            for signal in list(self._signals.values()):
+                signal.notify()
 
     def abandon(self) -> None:
         """In a forked child: let go of the folder's handle, and never tear down what belongs to the parent."""
@@ -241,8 +288,10 @@ class Engine:
     # --- inside
 
     def _info(self, table: TableId) -> TableInfo:
-        self._check_usable()
-        return self._catalog.by_id(table)
+        return self.table_by_id(table)
+
+    def _signal(self, table: TableId) -> Signal:
+        return self._signals.setdefault(table, Signal())
 
     def _check_usable(self) -> None:
         if os.getpid() != self._folder.pid:
@@ -293,24 +342,6 @@ class Engine:
 
 def _open_log(disk: Disk, config: EngineConfig, folder: str) -> Log:
     return Log.open(disk, folder, config.durability, config.log_segment_bytes)
-
-
-def _expected(info: TableInfo, write: Write) -> tuple[Column, ...]:
-    """The columns that the rows of a write must have, in order."""
-    schema = info.schema
-    if write.mode is not MergeMode.ACCUMULATE and info.is_log:
-        raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
-    if write.columns is not None and info.is_log:
-        raise InvalidRows("a log table takes whole rows only")
-    if write.columns is not None:
-        for name in write.columns:
-            schema.column(name)
-    if write.action is Action.DELETE:
-        return schema.key_columns
-    if write.columns is None:
-        return schema.columns
-    chosen = {*schema.primary_key, *write.columns}
-    return tuple(column for column in schema.columns if column.name in chosen)
 
 
 def _successor(prefix: bytes) -> bytes:

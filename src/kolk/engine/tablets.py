@@ -56,6 +56,10 @@ class Tablets:
         """All tablets of a table, in lock order."""
         return [self.get(info, bucket) for bucket in info.bucket_ids]
 
+    def open(self) -> list[Tablet]:
+        """Those that are open now."""
+        return list(self._tablets.values())
+
     def merger(self, info: TableInfo) -> Merger | Appender:
         """The table's merger, made once."""
         merger = self._mergers.get(info.id)

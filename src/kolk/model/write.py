@@ -5,7 +5,10 @@ from enum import Enum
 
 import pyarrow as pa
 
+from kolk.errors import InvalidRows
 from kolk.model.options import MergeMode
+from kolk.model.schema import Column
+from kolk.model.table import TableInfo
 
 
 class Action(Enum):
@@ -27,3 +30,21 @@ class Write:
     rows: pa.RecordBatch
     columns: tuple[str, ...] | None = None
     mode: MergeMode = MergeMode.ACCUMULATE
+
+
+def expected_columns(info: TableInfo, write: Write) -> tuple[Column, ...]:
+    """The columns that the rows of a write must have, in order."""
+    schema = info.schema
+    if write.mode is not MergeMode.ACCUMULATE and info.is_log:
+        raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
+    if write.columns is not None and info.is_log:
+        raise InvalidRows("a log table takes whole rows only")
+    if write.columns is not None:
+        for name in write.columns:
+            schema.column(name)
+    if write.action is Action.DELETE:
+        return schema.key_columns
+    if write.columns is None:
+        return schema.columns
+    chosen = {*schema.primary_key, *write.columns}
+    return tuple(column for column in schema.columns if column.name in chosen)

@@ -1,0 +1,22 @@
+"""Kolk for asyncio: for services whose calls must not block their event loop.
+
+    db = await kolk.aio.connect("kolk://127.0.0.1:9123")
+    pages = await db.table("web.pages")
+    row = await pages.get_one(page="/")
+
+The same database under the same names, awaited; the work is done in ``kolk.client.aio``.
+"""
+
+import os
+from functools import partial
+from typing import Any
+
+import kolk
+from kolk.client.aio import AsyncChangelog, AsyncDatabase, AsyncScan, AsyncTable, open_database
+
+__all__ = ["AsyncChangelog", "AsyncDatabase", "AsyncScan", "AsyncTable", "connect"]
+
+
+async def connect(target: str | os.PathLike[str], **options: Any) -> AsyncDatabase:
+    """Open a database as ``kolk.connect`` does; the options are the same."""
+    return await open_database(partial(kolk.connect, target, **options))

@@ -1,0 +1,38 @@
+"""Where a server is: ``kolk://host:port``, or ``kolk+tls://host:port`` for an encrypted connection."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from kolk.errors import InvalidArgument
+
+DEFAULT_PORT = 9123
+_PLAIN, _TLS = "kolk", "kolk+tls"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server's address."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+    @staticmethod
+    def parse(url: str) -> "Address":
+        """Read a URL. There is nothing but host and port in it: secrets do not belong in addresses."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise InvalidArgument(f"{url!r} is not the address of a server: {error}") from None
+        if parts.scheme not in (_PLAIN, _TLS):
+            raise InvalidArgument(f"an address is kolk://host:port or kolk+tls://host:port, not {parts.scheme}://...")
+        if parts.username is not None or parts.password is not None:
+            raise InvalidArgument("an address has no user or password; give the token as kolk.connect(url, token=...)")
+        if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise InvalidArgument(f"an address is kolk://host:port and nothing more, not {url!r}")
+        return Address(host, DEFAULT_PORT if port is None else port, parts.scheme == _TLS)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{_TLS if self.is_tls else _PLAIN}://{host}:{self.port}"

@@ -1,0 +1,356 @@
+"""The client for asyncio: every call of ``kolk.Database`` and ``kolk.Table`` under its name, awaited.
+
+It runs in a few threads: Arrow Flight has no other form. What is more than a wrapper is ``get_one``: lookups that are
+asked for at the same time travel together, so that a thousand of them cost a few calls. Everything belongs to the event
+loop in which it was opened.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import pyarrow as pa
+
+from kolk.client.changelog import Changelog
+from kolk.client.database import Database
+from kolk.client.rows import Data
+from kolk.client.scan import Scan
+from kolk.client.table import PutResult, Table
+from kolk.errors import Closed, InvalidArgument, KolkError
+from kolk.model.schema import Schema
+from kolk.model.table import TableInfo
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+T = TypeVar("T")
+_THREADS = 16
+_LOOKUPS_AT_ONCE = 4
+_KEYS_PER_LOOKUP = 1_000
+_END = object()
+
+
+async def open_database(connect: Callable[[], Database]) -> "AsyncDatabase":
+    """Call this in a thread, and wrap what it opens; ``kolk.aio.connect`` is for everybody else."""
+    pool = ThreadPoolExecutor(_THREADS, "kolk-aio")
+    try:
+        return AsyncDatabase(await _in_thread(pool, connect), pool)
+    except BaseException:
+        pool.shutdown(wait=False)
+        raise
+
+
+class AsyncDatabase:
+    """See ``kolk.Database``. An async context manager."""
+
+    def __init__(self, database: Database, pool: ThreadPoolExecutor) -> None:
+        self._database = database
+        self._pool = pool
+
+    async def create_table(self, name: str, schema: Schema, **options: Any) -> "AsyncTable":
+        """See ``kolk.Database.create_table``."""
+        return self._table(await self._run(self._database.create_table, name, schema, **options))
+
+    async def table(self, name: str) -> "AsyncTable":
+        """See ``kolk.Database.table``."""
+        return self._table(await self._run(self._database.table, name))
+
+    async def tables(self) -> "list[AsyncTable]":
+        """See ``kolk.Database.tables``."""
+        return [self._table(table) for table in await self._run(self._database.tables)]
+
+    async def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """See ``kolk.Database.drop_table``."""
+        await self._run(self._database.drop_table, name, if_exists=if_exists)
+
+    async def execute(self, statement: str) -> "AsyncTable | pa.Table | None":
+        """See ``kolk.Database.execute``."""
+        answer = await self._run(self._database.execute, statement)
+        return self._table(answer) if isinstance(answer, Table) else answer
+
+    async def status(self) -> dict[str, Any]:
+        """See ``kolk.Database.status``."""
+        return await self._run(self._database.status)
+
+    async def close(self) -> None:
+        """Let go. Idempotent."""
+        # Not in the pool, which is about to end and whose threads may all wait for the server.
+        await asyncio.to_thread(self._database.close)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _table(self, table: Table) -> "AsyncTable":
+        return AsyncTable(table, self._run)
+
+    async def _run(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
+        return await _in_thread(self._pool, partial(call, *args, **options))
+
+
+class AsyncTable:
+    """See ``kolk.Table``."""
+
+    def __init__(self, table: Table, run: Callable[..., Awaitable[Any]]) -> None:
+        self._inner = table
+        self._run = run
+        self._lookups = _Lookups(table, run)
+
+    @property
+    def name(self) -> str:
+        """See ``kolk.Table.name``."""
+        return self._inner.name
+
+    @property
+    def schema(self) -> Schema:
+        """See ``kolk.Table.schema``."""
+        return self._inner.schema
+
+    @property
+    def info(self) -> TableInfo:
+        """See ``kolk.Table.info``."""
+        return self._inner.info
+
+    async def describe(self) -> dict[str, object]:
+        """See ``kolk.Table.describe``."""
+        return await self._run(self._inner.describe)
+
+    async def put(self, data: Data, *args: Any, **options: Any) -> PutResult:
+        """See ``kolk.Table.put``. Puts that are awaited together may be applied in any order."""
+        return await self._run(self._inner.put, data, *args, **options)
+
+    async def delete(self, keys: Data, *args: Any, **options: Any) -> PutResult:
+        """See ``kolk.Table.delete``."""
+        return await self._run(self._inner.delete, keys, *args, **options)
+
+    async def get(self, keys: Data, *args: Any, **options: Any) -> pa.Table:
+        """See ``kolk.Table.get``."""
+        return await self._run(self._inner.get, keys, *args, **options)
+
+    async def get_one(self, /, **key: Any) -> dict[str, Any] | None:
+        """See ``kolk.Table.get_one``. Those that are asked for at the same time travel together."""
+        return await self._lookups.get(key)
+
+    async def prefix(self, *args: Any, **options: Any) -> pa.Table:
+        """See ``kolk.Table.prefix``."""
+        return await self._run(self._inner.prefix, *args, **options)
+
+    async def truncate(self) -> dict[str, int]:
+        """See ``kolk.Table.truncate``."""
+        return await self._run(self._inner.truncate)
+
+    def scan(self, *args: Any, **options: Any) -> "Opening[AsyncScan]":
+        """See ``kolk.Table.scan``: ``async with table.scan() as scan``, or ``scan = await table.scan()``."""
+        return Opening(partial(AsyncScan.open, partial(self._inner.scan, *args, **options)))
+
+    def changelog(self, *args: Any, **options: Any) -> "Opening[AsyncChangelog]":
+        """See ``kolk.Table.changelog``; opened like a scan."""
+        return Opening(partial(AsyncChangelog.open, partial(self._inner.changelog, *args, **options)))
+
+    def __repr__(self) -> str:
+        return f"<kolk.aio table {self.name} {self.schema}>"
+
+
+class AsyncScan:
+    """See ``kolk.Scan``: ``async for batch in scan``. An async context manager."""
+
+    def __init__(self, scan: Scan, thread: "_Thread") -> None:
+        self.offsets = scan.offsets
+        self.schema = scan.schema
+        self._scan = scan
+        self._thread = thread
+
+    @staticmethod
+    async def open(opening: Callable[[], Scan]) -> "AsyncScan":
+        """Open a scan in a thread of its own: it must not keep the database's busy."""
+        return await _opened(opening, AsyncScan)
+
+    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        return self._thread.each(iter(self._scan))
+
+    async def to_arrow(self) -> pa.Table:
+        """See ``kolk.Scan.to_arrow``."""
+        return await self._thread.run(self._scan.to_arrow)
+
+    async def to_pandas(self, **options: Any) -> "pd.DataFrame":
+        """See ``kolk.Scan.to_pandas``."""
+        return await self._thread.run(partial(self._scan.to_pandas, **options))
+
+    async def to_polars(self) -> "pl.DataFrame":
+        """See ``kolk.Scan.to_polars``."""
+        return await self._thread.run(self._scan.to_polars)
+
+    async def close(self) -> None:
+        """Let the rows go. Idempotent."""
+        await asyncio.to_thread(self._scan.close)
+        self._thread.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+class AsyncChangelog:
+    """See ``kolk.Changelog``: ``async for batch in changelog``. An async context manager."""
+
+    def __init__(self, changelog: Changelog, thread: "_Thread") -> None:
+        self._changelog = changelog
+        self._thread = thread
+
+    @staticmethod
+    async def open(opening: Callable[[], Changelog]) -> "AsyncChangelog":
+        """Open a changelog in a thread of its own: a follower waits there."""
+        return await _opened(opening, AsyncChangelog)
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """See ``kolk.Changelog.offsets``."""
+        return self._changelog.offsets
+
+    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        return self._thread.each(iter(self._changelog))
+
+    async def close(self) -> None:
+        """End the iteration, also one that waits in another task. Idempotent."""
+        await asyncio.to_thread(self._changelog.close)
+        self._thread.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+R = TypeVar("R", AsyncScan, AsyncChangelog)
+
+
+class Opening(Generic[R]):
+    """What is being opened: await it, or enter it with ``async with``."""
+
+    def __init__(self, opened: Callable[[], Awaitable[R]]) -> None:
+        self._opened = opened
+        self._resource: R | None = None
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> R:
+        self._resource = await self._opened()
+        return self._resource
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._resource is not None
+        await self._resource.close()
+
+
+class _Thread:
+    """One thread for one scan or changelog."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "kolk-aio-stream")
+
+    async def run(self, call: Callable[[], T]) -> T:
+        return await _in_thread(self._pool, call)
+
+    async def each(self, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        # With a mark for the end, since a StopIteration cannot leave a thread.
+        while (batch := await self.run(lambda: next(batches, _END))) is not _END:
+            yield batch
+
+    def end(self) -> None:
+        self._pool.shutdown(wait=False)
+
+
+async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    try:
+        future = pool.submit(call)
+    except RuntimeError as error:  # the pool's word for it
+        raise Closed("this is closed; open it again") from error
+    return await asyncio.wrap_future(future)
+
+
+async def _opened(opening: Callable[[], Any], kind: Callable[[Any, _Thread], R]) -> R:
+    thread = _Thread()
+    try:
+        return kind(await thread.run(opening), thread)
+    except BaseException:
+        thread.end()
+        raise
+
+
+class _Lookups:
+    """Joins single lookups into batches: those that wait when a call becomes free go with it. Of one event loop."""
+
+    def __init__(self, table: Table, run: Callable[..., Awaitable[Any]]) -> None:
+        self._table = table
+        self._run = run
+        self._waiting: deque[tuple[dict[str, Any], asyncio.Future[dict[str, Any] | None]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
+        names = self._table.schema.primary_key
+        if not names or set(key) != set(names):
+            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in names)}")
+        found: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((key, found))
+        if len(self._tasks) < _LOOKUPS_AT_ONCE:
+            task = asyncio.create_task(self._serve())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await found
+
+    async def _serve(self) -> None:
+        """Serve lookups as long as some wait. It starts after everybody who is ready now has asked."""
+        while self._waiting:
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _KEYS_PER_LOOKUP))]
+            try:
+                rows: list[Any] = await self._run(self._rows_of, [key for key, _ in taken])
+            except Exception as error:  # noqa: BLE001 - raised where it was asked for
+                rows = [error] * len(taken)
+            except BaseException:
+                # The loop ends in the middle: nobody is left waiting.
+                for _, found in taken:
+                    found.cancel()
+                raise
+            for (_, found), row in zip(taken, rows, strict=True):
+                if found.done():
+                    continue
+                if isinstance(row, BaseException):
+                    found.set_exception(row)
+                else:
+                    found.set_result(row)
+
+    def _rows_of(self, keys: list[dict[str, Any]]) -> list[Any]:
+        """The row of each key, or None, or its error: one key that is wrong does not fail the others."""
+        try:
+            return self._together(keys)
+        except (KolkError, ValueError, OverflowError) as error:
+            if len(keys) == 1:
+                return [error]
+        return [self._alone(key) for key in keys]
+
+    def _together(self, keys: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        names = self._table.schema.primary_key
+        rows = self._table.get(keys).to_pylist(maps_as_pydicts="strict")
+        by_key = {tuple(row[name] for name in names): row for row in rows}
+        found = [by_key.get(tuple(key[name] for name in names)) for key in keys]
+        if sum(row is not None for row in found) != len(rows):
+            # A key was given in another form than it is kept in, such as a date as a timestamp.
+            return [self._table.get_one(**key) for key in keys]
+        return found
+
+    def _alone(self, key: dict[str, Any]) -> Any:
+        try:
+            return self._table.get_one(**key)
+        except KolkError as error:
+            return error

@@ -1,0 +1,326 @@
+"""A database over the network: the small service interface, served by a server through Arrow Flight.
+
+Every call has a deadline. What fails in a way that a retry can mend is tried again until then, puts with the same write
+tag, so that a server that is restarted in the middle costs time and nothing else. A scan is one stream and fails with
+it; a changelog goes on where it was.
+
+Requests with rows go over persistent exchanges, which are kept for reuse: opening one costs more than a lookup. The
+bytes of the protocol are in ``kolk.wire``; Flight is known here and in ``streams`` alone.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from kolk.client.address import Address
+from kolk.client.deadlines import Deadlines
+from kolk.client.retry import Deadline, Retry
+from kolk.client.streams import ChangeStream, Exchange, Pipeline, ScanStream, Stream, result, typed
+from kolk.codec.table import decode_table
+from kolk.errors import (
+    Closed,
+    KolkError,
+    PermissionDenied,
+    TableExists,
+    TableNotFound,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    UsedAfterFork,
+)
+from kolk.model.ids import PlainTag, TableId
+from kolk.model.names import TableName
+from kolk.model.table import TableInfo, TableSpec
+from kolk.model.write import Action, Write
+from kolk.wire import messages as m
+from kolk.wire.rows import encode_rows, encode_schema, read_rows
+
+CONNECT_SECONDS = 5.0
+IN_FLIGHT = 4
+"""Puts of one stream that are under way at once. A bucket remembers the last 5 of a writer, so all can be retried."""
+_SPARE_EXCHANGES = 16
+_ROWS_MAX = 2**31 - 1
+_DESCRIPTOR = flight.FlightDescriptor.for_command(b"kolk")
+_CHANNEL = [
+    # gRPC would wait up to two minutes before it looks again for a server that was restarted.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+
+
+class Connection:
+    """A server, as ``Service``. Thread-safe. Refuses to be used by a forked child."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        retry: Retry,
+        deadlines: Deadlines,
+        token: str | None = None,
+        tls_ca: bytes | None = None,
+        tls_cert: bytes | None = None,
+        tls_key: bytes | None = None,
+    ) -> None:
+        self._address = address
+        self._retry = retry
+        self._deadlines = deadlines
+        self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode("latin-1"))]
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._spare: list[Exchange] = []
+        self._closed = False
+        # Last, because it may refuse what it is given.
+        scheme = "grpc+tls" if address.is_tls else "grpc+tcp"
+        tls = {"tls_root_certs": tls_ca, "cert_chain": tls_cert, "private_key": tls_key} if address.is_tls else {}
+        location = str(address).replace(str(address).partition("://")[0], scheme, 1)
+        self._client = flight.FlightClient(location, generic_options=_CHANNEL, **tls)
+
+    def hello(self) -> None:
+        """Greet the server, so that a wrong address or token is told at once."""
+        self._act(m.Hello(protocol=m.PROTOCOL), self._retry.deadline(CONNECT_SECONDS))
+
+    def status(self) -> dict[str, Any]:
+        """How the server is, in plain values."""
+        return self._act(m.Status())
+
+    # --- tables
+
+    def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
+        """See ``Service``. If an answer was lost, a table that is just like the wanted one is taken for ours."""
+        request = m.CreateTable(
+            name=str(spec.name),
+            columns=[m.ColumnText(column.name, str(column.type), column.nullable) for column in spec.schema.columns],
+            primary_key=list(spec.schema.primary_key),
+            buckets=spec.buckets,
+            bucket_key=list(spec.bucket_key),
+            options=spec.options.text if spec.schema.primary_key else {},
+            if_not_exists=if_not_exists,
+        )
+        lost: list[KolkError] = []
+        try:
+            return _table(self._act(request, lost=lost))
+        except TableExists:
+            if lost:
+                found = self.table(spec.name)
+                if found.spec == spec:
+                    return found
+            raise
+
+    def table(self, name: TableName) -> TableInfo:
+        """See ``Service``."""
+        return _table(self._act(m.GetTable(name=str(name))))
+
+    def tables(self) -> list[TableInfo]:
+        """See ``Service``."""
+        return [_table(record) for record in self._act(m.ListTables())]
+
+    def drop_table(self, name: TableName, table: TableId | None = None) -> None:
+        """See ``Service``. A retry after a lost answer must not drop a new table of that name, hence the id."""
+        if table is None:
+            with suppress(PermissionDenied):
+                table = self.table(name).id
+        lost: list[KolkError] = []
+        try:
+            self._act(m.DropTable(name=str(name), table=table), lost=lost)
+        except TableNotFound:
+            if not lost:
+                raise
+
+    def truncate(self, table: TableId) -> dict[str, int]:
+        """See ``Service``."""
+        return self._act(m.Truncate(table=table))
+
+    def describe(self, table: TableId) -> dict[str, object]:
+        """See ``Service``."""
+        return self._act(m.Describe(table=table))
+
+    # --- rows
+
+    def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
+        """See ``Service``."""
+        message = _put_message(table, write, tag)
+        try:
+            return self._retry.run(lambda deadline: self._call(message, deadline)[0])
+        except Unavailable as error:
+            error.tag = tag
+            raise
+
+    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Iterator[dict[str, int]]:
+        """See ``Service``. Several are under way at once; the answers come in order.
+
+        If the connection breaks, all that are not answered are sent again in order, with their tags.
+        """
+        pipeline = Pipeline(self._exchange)
+        source, failure = iter(writes), None
+        try:
+            while True:
+                while failure is None and len(pipeline.waiting) < IN_FLIGHT:
+                    try:
+                        write, tag = next(source)
+                    except StopIteration:
+                        break
+                    except Exception as error:  # noqa: BLE001 - raised below, after the answers to what was sent
+                        failure = error
+                        break
+                    pipeline.waiting.append((_put_message(table, write, tag), tag))
+                if not pipeline.waiting:
+                    break
+                yield self._acknowledged(pipeline)
+        finally:
+            pipeline.end()
+        if failure is not None:
+            raise failure
+
+    def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """See ``Service``."""
+        return self._get(m.Get(table=table, schema=encode_schema(keys.schema), names=_list(names)), keys)
+
+    def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """See ``Service``."""
+        schema, columns = encode_schema(rows.schema), rows.num_columns
+        return self._get(m.Get(table=table, schema=schema, prefix=columns, names=_list(names)), rows)
+
+    def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> ScanStream:
+        """See ``Service``."""
+        ticket = m.Scan(table=table, names=_list(names), limit=limit)
+        return self._retry.run(lambda deadline: ScanStream(self._open(ticket), deadline, self._retry))
+
+    # --- the log
+
+    def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
+        """See ``Service``."""
+        return {bucket: (start, end) for bucket, (start, end) in self._act(m.Bounds(table=table)).items()}
+
+    def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
+        """See ``Service``."""
+        return self._act(m.OffsetsAt(table=table, timestamp_ms=timestamp_ms))
+
+    def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> ChangeStream:
+        """See ``Service``."""
+
+        def reopened(offsets: Mapping[str, int]) -> Stream:
+            return self._open(m.Follow(table=table, starts=dict(offsets), stops=dict(stops)))
+
+        return ChangeStream(reopened, starts, self._retry)
+
+    def close(self) -> None:
+        """Let the connection go. Idempotent."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._closed = True
+            spare, self._spare = self._spare, []
+        for exchange in spare:
+            exchange.end()
+        self._deadlines.close()
+        self._client.close()
+
+    # --- inside
+
+    def _act(self, action: m.Action, deadline: Deadline | None = None, lost: list[KolkError] | None = None) -> Any:
+        """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served."""
+        body = m.encode(action)
+
+        def attempt(deadline: Deadline) -> Any:
+            self._check_usable()
+            options = flight.FlightCallOptions(timeout=max(deadline.seconds_left, 0.001), headers=self._headers)
+            try:
+                (reply,) = self._client.do_action(flight.Action("kolk", body), options)
+            except Exception as error:
+                meant = typed(error, self._address)
+                if lost is not None and isinstance(meant, Unreachable | TimedOut):
+                    lost.append(meant)
+                raise meant from error
+            return result(m.decode_answer(reply.body))
+
+        return self._retry.run(attempt, deadline)
+
+    def _get(self, head: m.Get, rows: pa.RecordBatch) -> pa.RecordBatch:
+        message = m.join(head, encode_rows(rows))
+        schema, found = self._retry.run(lambda deadline: self._call(message, deadline))
+        return read_rows(found, _schema(schema), rows_max=_ROWS_MAX)
+
+    def _call(self, message: pa.Buffer, deadline: Deadline) -> tuple[Any, pa.Buffer]:
+        """A request with rows, and its answer with rows."""
+        exchange = self._exchange()
+        exchange.send(message, deadline)
+        answered = exchange.receive(deadline)
+        self._keep(exchange)
+        return answered
+
+    def _exchange(self) -> Exchange:
+        self._check_usable()
+        with self._lock:
+            if self._spare:
+                return self._spare.pop()
+        try:
+            writer, reader = self._client.do_exchange(_DESCRIPTOR, self._options())
+        except Exception as error:
+            raise typed(error, self._address) from error
+        return Exchange(writer, reader, self._deadlines, self._address)
+
+    def _keep(self, exchange: Exchange) -> None:
+        with self._lock:
+            if not self._closed and len(self._spare) < _SPARE_EXCHANGES:
+                self._spare.append(exchange)
+                return
+        exchange.end()
+
+    def _acknowledged(self, pipeline: Pipeline) -> dict[str, int]:
+        try:
+            return self._retry.run(pipeline.advance)
+        except Unavailable as error:
+            error.tag = pipeline.waiting[0][1]
+            raise
+
+    def _open(self, ticket: m.Ticket) -> Stream:
+        self._check_usable()
+        try:
+            reader = self._client.do_get(flight.Ticket(m.encode(ticket)), self._options())
+        except Exception as error:
+            raise typed(error, self._address) from error
+        return Stream(reader, self._deadlines, self._address)
+
+    def _options(self) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(headers=self._headers)
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise UsedAfterFork("this connection was made before a fork; call kolk.connect in the child")
+        if self._closed:
+            raise Closed("the connection is closed; call kolk.connect again")
+
+
+def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
+    head = m.Put(
+        table=table,
+        writer=tag.writer.to_bytes(16, "big"),
+        seq=tag.seq,
+        schema=encode_schema(write.rows.schema),
+        delete=write.action is Action.DELETE,
+        columns=_list(write.columns),
+        mode=write.mode.value,
+    )
+    return m.join(head, encode_rows(write.rows))
+
+
+def _list(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+def _table(record: Mapping[str, Any]) -> TableInfo:
+    return decode_table(TableId(record["id"]), record["record"])
+
+
+@lru_cache(maxsize=256)
+def _schema(encoded: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(encoded))

@@ -1,0 +1,63 @@
+"""Trying again: under one deadline, less and less often, and only what says that it can help."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kolk.errors import KolkError, TimedOut
+from kolk.runtime.clock import Clock
+from kolk.runtime.rng import Rng
+
+T = TypeVar("T")
+_PAUSE_SECONDS_MIN = 0.02
+_PAUSE_SECONDS_MAX = 1.0
+
+
+class Deadline:
+    """A moment on the monotonic clock."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._at = clock.monotonic() + seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """How long until then; 0 when it is past."""
+        return max(self._at - self._clock.monotonic(), 0.0)
+
+
+class Retry:
+    """Repeats calls that fail with a retriable error. Stateless but for its parts; thread-safe."""
+
+    def __init__(self, clock: Clock, rng: Rng, seconds: float, pause: Callable[[float], object]) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._seconds = seconds
+        self._pause = pause
+
+    def deadline(self, seconds: float | None = None) -> Deadline:
+        """The moment by which a call that starts now must have ended."""
+        return Deadline(self._clock, self._seconds if seconds is None else min(seconds, self._seconds))
+
+    def run(self, attempt: Callable[[Deadline], T], deadline: Deadline | None = None) -> T:
+        """The first success; else the last error, once it cannot be retried or the deadline is past.
+
+        The first retry comes at once, because the most common failure is a connection that a restarted server has
+        forgotten.
+        """
+        deadline = deadline or self.deadline()
+        pause = 0.0
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return attempt(deadline)
+            except KolkError as error:
+                # Half to full length, so that clients that failed together do not come back together.
+                wait = pause * (0.5 + 0.5 * self._rng.fraction())
+                if not error.retriable or isinstance(error, TimedOut) or deadline.seconds_left <= wait:
+                    if tries > 1:
+                        error.add_note(f"tried {tries} times")
+                    raise
+            if wait:
+                self._pause(wait)
+            pause = min(max(pause * 2, _PAUSE_SECONDS_MIN), _PAUSE_SECONDS_MAX)

@@ -1,0 +1,244 @@
+"""Streams between a client and a server: requests with answers, puts in a pipeline, scans and changelogs.
+
+Each waits under a deadline and turns what Flight raises into what it means. A stream is of no use after a failure: its
+owner opens another one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from kolk.client.address import Address
+from kolk.client.deadlines import Deadlines
+from kolk.client.retry import Deadline, Retry
+from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable
+from kolk.model.ids import PlainTag
+from kolk.model.page import ChangelogPage
+from kolk.wire import messages as m
+from kolk.wire.status import decode_error
+
+T = TypeVar("T")
+EMPTY = pa.schema([])
+_NOTHING = m.Page()
+_SILENCE_SECONDS = 15.0
+"""A server that follows a changelog gives a sign of life every second; after this long it is taken for gone."""
+
+
+class Exchange:
+    """A persistent stream of requests and answers. Confined to one caller at a time; useless after a failure."""
+
+    def __init__(
+        self,
+        writer: flight.FlightStreamWriter,
+        reader: flight.FlightStreamReader,
+        deadlines: Deadlines,
+        address: Address,
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._deadlines = deadlines
+        self._address = address
+        self._begun = False
+
+    def send(self, message: pa.Buffer, deadline: Deadline) -> None:
+        """Send a request; its answer comes after those to the requests before."""
+
+        def write() -> None:
+            if not self._begun:
+                self._writer.begin(EMPTY)
+                self._begun = True
+            self._writer.write_metadata(message)
+
+        self._within(deadline, write)
+
+    def receive(self, deadline: Deadline) -> tuple[Any, pa.Buffer]:
+        """The next answer; raised if it is an error."""
+        chunk = self._within(deadline, self._reader.read_chunk)
+        try:
+            head, rows = m.split(chunk.app_metadata)
+            return result(m.decode_answer(head)), rows
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Let the stream go. Idempotent."""
+        self._reader.cancel()
+        with suppress(Exception):
+            self._writer.close()
+
+    def _within(self, deadline: Deadline, step: Callable[[], T]) -> T:
+        with self._deadlines.within(deadline.seconds_left, self._reader.cancel) as guarded:
+            try:
+                return step()
+            except BaseException as error:
+                self.end()
+                if guarded.is_cut_off:
+                    raise TimedOut(
+                        f"{self._address} did not answer in time; retry, or give a longer timeout"
+                    ) from error
+                if not isinstance(error, Exception):
+                    raise
+                raise typed(error, self._address) from error
+
+
+class Pipeline:
+    """Puts under way on one exchange, in order; those without an answer are sent again on the next one."""
+
+    def __init__(self, exchange: Callable[[], Exchange]) -> None:
+        self.waiting: deque[tuple[pa.Buffer, PlainTag]] = deque()
+        self._open = exchange
+        self._exchange: Exchange | None = None
+        self._sent = 0
+
+    def advance(self, deadline: Deadline) -> dict[str, int]:
+        """Send what is not sent, and wait for the first answer."""
+        try:
+            if self._exchange is None:
+                self._exchange, self._sent = self._open(), 0
+            while self._sent < len(self.waiting):
+                self._exchange.send(self.waiting[self._sent][0], deadline)
+                self._sent += 1
+            offsets, _ = self._exchange.receive(deadline)
+        except BaseException:
+            self._exchange = None
+            raise
+        self.waiting.popleft()
+        self._sent -= 1
+        return offsets
+
+    def end(self) -> None:
+        """Let the stream go; what has no answer may have been applied or not."""
+        if self._exchange is not None:
+            self._exchange.end()
+
+
+class Stream:
+    """Batches that a server streams, each with a page. Confined to one reader; ``cancel`` may come from anywhere."""
+
+    def __init__(self, reader: flight.FlightStreamReader, deadlines: Deadlines, address: Address) -> None:
+        self._reader = reader
+        self._deadlines = deadlines
+        self._address = address
+
+    def next(self, seconds: float) -> tuple[pa.RecordBatch, m.Page] | None:
+        """The next batch; None at the end."""
+        with self._deadlines.within(seconds, self._reader.cancel) as guarded:
+            try:
+                chunk = self._reader.read_chunk()
+            except StopIteration:
+                return None
+            except Exception as error:
+                if guarded.is_cut_off:
+                    raise TimedOut(f"{self._address} sent nothing for {seconds:g} s") from error
+                raise typed(error, self._address) from error
+        return chunk.data, m.decode_page(chunk.app_metadata)
+
+    def cancel(self) -> None:
+        """End the stream, also for a reader that waits."""
+        self._reader.cancel()
+
+
+class ScanStream:
+    """See ``ScanPages``."""
+
+    def __init__(self, stream: Stream, deadline: Deadline, retry: Retry) -> None:
+        self._stream = stream
+        self._retry = retry
+        first = stream.next(deadline.seconds_left)
+        if first is None or first[1].offsets is None:
+            raise Unreachable("the server ended the scan before it began; retry")
+        self.offsets = first[1].offsets
+
+    def next(self) -> pa.RecordBatch | None:
+        """See ``ScanPages``."""
+        found = self._stream.next(self._retry.deadline().seconds_left)
+        return None if found is None else found[0]
+
+    def close(self) -> None:
+        """See ``ScanPages``."""
+        self._stream.cancel()
+
+
+class ChangeStream:
+    """See ``ChangePages``. Goes on at its offsets when the connection breaks."""
+
+    def __init__(self, open_at: Callable[[Mapping[str, int]], Stream], starts: Mapping[str, int], retry: Retry) -> None:
+        self._open_at = open_at
+        self._offsets = dict(starts)
+        self._retry = retry
+        self._stream: Stream | None = None
+        self._closed = False
+
+    def next(self, seconds: float) -> tuple[str, ChangelogPage] | None:
+        """See ``ChangePages``; the server decides how long it waits, which is about a second."""
+        if self._closed:
+            return None
+        try:
+            found = self._retry.run(self._attempt)
+        except KolkError:
+            if self._closed:
+                return None
+            raise
+        batch, page = (None, _NOTHING) if found is None else found
+        if page.bucket is None:
+            return None
+        self._offsets[page.bucket] = page.next_offset
+        return page.bucket, ChangelogPage(batch if batch is not None and batch.num_rows else None, page.next_offset)
+
+    def close(self) -> None:
+        """See ``ChangePages``."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _attempt(self, deadline: Deadline) -> tuple[pa.RecordBatch, m.Page] | None:
+        if self._closed:
+            raise Closed("this changelog is closed")
+        if self._stream is None:
+            self._stream = self._open_at(self._offsets)
+        try:
+            return self._stream.next(min(_SILENCE_SECONDS, deadline.seconds_left))
+        except TimedOut as error:
+            self._stream = None
+            raise Unreachable(str(error)) from error
+        except KolkError:
+            self._stream = None
+            raise
+
+
+def result(answer: m.Answer) -> Any:
+    """What an answer holds; raised if it is an error."""
+    if answer.error is not None:
+        raise decode_error(answer.error)
+    return answer.result
+
+
+def typed(error: Exception, address: Address) -> KolkError:
+    """What a failure of Flight means."""
+    if isinstance(error, KolkError):
+        return error
+    inside: bytes | None = getattr(error, "extra_info", None)
+    if inside:
+        return decode_error(inside)
+    text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: ")[0].partition("with message: ")
+    said = text[2] or text[0]
+    if isinstance(error, flight.FlightUnauthenticatedError):
+        return Unauthenticated(said)
+    if isinstance(error, flight.FlightUnauthorizedError):
+        return PermissionDenied(said)
+    if isinstance(error, flight.FlightTimedOutError):
+        return TimedOut(_late(address))
+    if isinstance(error, StopIteration):
+        said = "the server ended the connection"
+    return Unreachable(
+        f"{address} does not answer ({said}); is the server running there? `kolk serve FOLDER` starts one"
+    )
+
+
+def _late(address: Address) -> str:
+    return f"{address} did not answer in time; retry, or give a longer timeout"

@@ -1,0 +1,217 @@
+"""What a request does: check who asks, check what came, ask the engine, answer.
+
+The order is the same for every request: may this principal do this to this table, do the bytes fit, then the engine.
+A table that the caller may do nothing with is not found, as if it were not there. No bytes of Flight here and no
+state: both are the transport's.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from kolk.codec.table import encode_table
+from kolk.engine.database import GET_KEYS_MAX, Engine
+from kolk.errors import InvalidArgument, PermissionDenied, TableNotFound
+from kolk.model.grant import Operation, Principal
+from kolk.model.ids import TableId
+from kolk.model.names import TableName
+from kolk.model.options import MergeMode
+from kolk.model.schema import Column, Schema
+from kolk.model.table import TableInfo, TableSpec
+from kolk.model.write import Action as WriteAction
+from kolk.model.write import Write, expected_columns
+from kolk.server.watch import Served
+from kolk.tablet.changelog import changelog_schema
+from kolk.wire import messages as m
+from kolk.wire.rows import check_schema, read_rows
+
+_WAIT_SECONDS = 1.0
+"""After so long without a change a follower is sent a sign of life: by it both sides notice if the other is gone."""
+
+Streamed = Generator[tuple[pa.RecordBatch, m.Page], None, None]
+
+
+class Api:
+    """The requests of clients, served by an engine. Thread-safe."""
+
+    def __init__(self, engine: Engine, status: Callable[[], dict[str, Any]]) -> None:
+        self._engine = engine
+        self._status = status
+
+    def act(self, principal: Principal, action: m.Action, served: Served) -> Any:
+        """Serve a request without rows; the answer is plain values."""
+        match action:
+            case m.Hello():
+                return self._hello(action)
+            case m.Status():
+                return self._status()
+            case m.CreateTable():
+                return self._create(principal, action)
+            case m.GetTable():
+                return _record(self._named(principal, action.name, Operation.DESCRIBE))
+            case m.ListTables():
+                seen = [info for info in self._engine.tables() if principal.may(Operation.DESCRIBE, info.name)]
+                return [_record(info) for info in seen]
+            case m.DropTable():
+                info = self._named(principal, action.name, Operation.DROP)
+                served.table = str(info.name)
+                return self._engine.drop_table(info.name, None if action.table is None else TableId(action.table))
+            case m.Truncate():
+                return self._engine.truncate(self._table(principal, action.table, Operation.WRITE).id)
+            case m.Bounds():
+                return self._engine.bounds(self._table(principal, action.table, Operation.READ).id)
+            case m.OffsetsAt():
+                info = self._table(principal, action.table, Operation.READ)
+                return self._engine.offsets_at(info.id, action.timestamp_ms)
+            case m.Describe():
+                return self._engine.describe(self._table(principal, action.table, Operation.DESCRIBE).id)
+
+    def put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:
+        """Write rows; the answer is the end offsets."""
+        info = self._table(principal, put.table, Operation.WRITE)
+        served.table = str(info.name)
+        write = Write(
+            action=WriteAction.DELETE if put.delete else WriteAction.UPSERT,
+            rows=_NO_ROWS,
+            columns=None if put.columns is None else tuple(put.columns),
+            mode=_mode(put.mode),
+        )
+        batch = _received(put.schema, rows, expected_columns(info, write), self._engine.config.put_rows_max)
+        served.rows = batch.num_rows
+        return self._engine.put(info.id, replace(write, rows=batch), put.tag)
+
+    def get(self, principal: Principal, get: m.Get, rows: pa.Buffer, served: Served) -> pa.RecordBatch:
+        """Look keys up; the answer is rows."""
+        info = self._table(principal, get.table, Operation.READ)
+        served.table = str(info.name)
+        names, keys = _shown(info, get.names), info.schema.key_columns
+        wanted, most = (keys[: get.prefix], 1) if get.prefix else (keys, GET_KEYS_MAX)
+        given = _received(get.schema, rows, wanted, most)
+        served.rows = given.num_rows
+        look_up = self._engine.prefix if get.prefix else self._engine.get
+        return look_up(info.id, given, names)
+
+    def stream(self, principal: Principal, ticket: m.Ticket) -> tuple[TableInfo, pa.Schema, Streamed]:
+        """Serve a request for a stream: its schema at once, then its pages. Nothing is held before the first page."""
+        info = self._table(principal, ticket.table, Operation.READ)
+        match ticket:
+            case m.Scan():
+                names = _shown(info, ticket.names)
+                columns = info.schema.columns if names is None else [info.schema.column(name) for name in names]
+                schema = pa.schema([column.arrow for column in columns])
+                return info, schema, self._scan(info, ticket, names, schema)
+            case m.Follow():
+                schema = changelog_schema(info.schema)
+                return info, schema, self._follow(info, ticket, schema)
+
+    def _hello(self, hello: m.Hello) -> dict[str, Any]:
+        if hello.protocol != m.PROTOCOL:
+            raise InvalidArgument(
+                f"the client speaks protocol {hello.protocol} and the server {m.PROTOCOL}; upgrade the older one of the"
+                " two"
+            )
+        return {"protocol": m.PROTOCOL}
+
+    def _create(self, principal: Principal, create: m.CreateTable) -> m.TableRecord:
+        name = TableName.parse(create.name)
+        if not principal.may(Operation.CREATE, name):
+            raise PermissionDenied(f"{principal.name} may not create the table {str(name)!r}")
+        columns = [Column(column.name, column.type, column.nullable) for column in create.columns]
+        spec = TableSpec.make(
+            create.name,
+            Schema(columns, create.primary_key),
+            buckets=create.buckets,
+            bucket_key=create.bucket_key or None,
+            options=create.options,
+        )
+        return _record(self._engine.create_table(spec, if_not_exists=create.if_not_exists))
+
+    def _scan(self, info: TableInfo, scan: m.Scan, names: tuple[str, ...] | None, schema: pa.Schema) -> Streamed:
+        pages = self._engine.open_scan(info.id, names, scan.limit)
+        try:
+            yield _empty(schema), m.Page(offsets=pages.offsets)
+            while (page := pages.next()) is not None:
+                yield page, SIGN_OF_LIFE
+        finally:
+            pages.close()
+
+    def _follow(self, info: TableInfo, follow: m.Follow, schema: pa.Schema) -> Streamed:
+        pages = self._engine.open_changes(info.id, follow.starts, follow.stops)
+        left = {bucket: follow.stops.get(bucket) for bucket in follow.starts}
+        offsets = dict(follow.starts)
+        try:
+            yield _empty(schema), SIGN_OF_LIFE
+            while not all(stop is not None and offsets[bucket] >= stop for bucket, stop in left.items()):
+                found = pages.next(_WAIT_SECONDS)
+                if found is None:
+                    yield _empty(schema), SIGN_OF_LIFE
+                    continue
+                bucket, page = found
+                offsets[bucket] = page.next_offset
+                batch = _empty(schema) if page.batch is None else page.batch
+                yield batch, m.Page(bucket=bucket, next_offset=page.next_offset)
+        finally:
+            pages.close()
+
+    def _named(self, principal: Principal, name: str, operation: Operation) -> TableInfo:
+        """A table by name. The engine's own error lists all tables; this one only those that the caller may see."""
+        parsed = TableName.parse(name)
+        try:
+            info = self._engine.table(parsed)
+        except TableNotFound:
+            info = None
+        if info is None or not principal.may_anything(parsed):
+            seen = [str(info.name) for info in self._engine.tables() if principal.may_anything(info.name)]
+            known = ", ".join(seen[:20]) or "none that you may see"
+            raise TableNotFound(f"there is no table {str(parsed)!r}; the tables are: {known}")
+        return _allowed(principal, operation, info)
+
+    def _table(self, principal: Principal, table: int, operation: Operation) -> TableInfo:
+        info = self._engine.table_by_id(TableId(table))
+        if not principal.may_anything(info.name):
+            raise TableNotFound("this table was dropped; get the table of that name anew, if there is one")
+        return _allowed(principal, operation, info)
+
+
+SIGN_OF_LIFE = m.Page()
+_NO_ROWS = pa.record_batch([], schema=pa.schema([]))
+
+
+def _allowed(principal: Principal, operation: Operation, info: TableInfo) -> TableInfo:
+    if not principal.may(operation, info.name):
+        raise PermissionDenied(f"{principal.name} may not {operation.value} the table {str(info.name)!r}")
+    return info
+
+
+def _received(schema: bytes, rows: pa.Buffer, columns: Sequence[Column], rows_max: int) -> pa.RecordBatch:
+    """Rows from outside, under the columns that they must have. The engine validates them in full."""
+    expected = pa.schema([column.arrow for column in columns])
+    check_schema(schema, expected)
+    return read_rows(rows, expected, rows_max=rows_max)
+
+
+def _shown(info: TableInfo, names: list[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgument("name every column once, and at least one")
+    for name in names:
+        info.schema.column(name)
+    return tuple(names)
+
+
+def _mode(text: str) -> MergeMode:
+    try:
+        return MergeMode(text)
+    except ValueError:
+        raise InvalidArgument(f"mode is one of {', '.join(mode.value for mode in MergeMode)}, not {text!r}") from None
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _record(info: TableInfo) -> m.TableRecord:
+    return m.TableRecord(info.id, encode_table(info))

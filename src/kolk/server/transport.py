@@ -1,0 +1,234 @@
+"""Arrow Flight: the one port that clients talk to.
+
+- Actions are requests without rows. Each is one message and one answer; errors are answers too.
+- Exchanges are requests with rows: a persistent stream of messages, each answered in order. After an error the stream
+  ends, so that what a client had already sent behind a failed put is not applied before its retry.
+- Tickets are scans and changelogs: streams of batches.
+
+Messages of an exchange travel beside an empty schema, as Flight's application metadata, and not as Flight data: what is
+sent as Flight data is decoded before anybody can look at it. A stream with any other schema is refused before its
+first batch. Flight gives every call a thread and cannot interrupt one that waits for its client, so calls are counted
+(``admission``), and whoever waits for the engine looks up now and then whether the client is still there.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from kolk.errors import AccessDenied, Busy, Closed, InvalidArgument, KolkError, TooLarge
+from kolk.model.grant import Principal
+from kolk.server.access import Access
+from kolk.server.admission import SHUTTING_DOWN, DiskGuard, PutBudget, Streams
+from kolk.server.api import SIGN_OF_LIFE, Api, Streamed
+from kolk.server.watch import Served, Watch
+from kolk.wire import messages as m
+from kolk.wire.rows import encode_rows, encode_schema
+from kolk.wire.status import encode_error
+
+EMPTY = pa.schema([])
+_ERROR_TEXT_MAX = 2_000
+"""An error of a stream travels in a header, which has 8 KiB."""
+_MIDDLEWARE = "kolk"
+
+
+class Transport(flight.FlightServerBase):
+    """Listens, from construction on, until ``shutdown``."""
+
+    def __init__(
+        self,
+        location: str,
+        api: Api,
+        access: Access,
+        streams: Streams,
+        budget: PutBudget,
+        disk: DiskGuard,
+        watch: Watch,
+        message_bytes_max: int,
+        **tls: Any,
+    ) -> None:
+        self._api = api
+        self._access = access
+        self._streams = streams
+        self._budget = budget
+        self._disk = disk
+        self._watch = watch
+        self._message_bytes_max = message_bytes_max
+        super().__init__(location, middleware={_MIDDLEWARE: _Door(access, watch)}, **tls)
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
+        """Serve a request without rows."""
+        principal = _principal(context)
+        with self._watch.request("Action", principal.name) as served:
+            answer = self._answer_action(principal, action.body, served)
+        return [pa.py_buffer(m.encode(answer))]
+
+    def do_exchange(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Serve requests with rows, one after the other, until the client goes or one fails."""
+        principal = _principal(context)
+        with _as_flight(), self._open("exchange", principal):
+            _check_empty(reader)
+            writer.begin(EMPTY)
+            for message in _messages(reader):
+                answer = self._answer_call(principal, message)
+                writer.write_metadata(m.join(*answer))
+                if answer[0].error is not None:
+                    return
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+        """Stream a scan or a changelog."""
+        principal = _principal(context)
+        with _as_flight():
+            request = m.decode_ticket(ticket.ticket)
+            info, schema, pages = self._api.stream(principal, request)
+        return flight.GeneratorStream(schema, self._stream(context, principal, request, str(info.name), pages))
+
+    def _answer_action(self, principal: Principal, body: pa.Buffer, served: Served) -> m.Answer:
+        try:
+            with self._streams.one(principal.name), self._streams.working():
+                action = m.decode_action(body)
+                served.method = type(action).__name__
+                return m.Answer(result=self._api.act(principal, action, served))
+        except Exception as error:  # noqa: BLE001 - every failure is an answer
+            return m.Answer(error=encode_error(self._failed(served, error)))
+
+    def _answer_call(self, principal: Principal, message: pa.Buffer) -> tuple[m.Answer, pa.Buffer | None]:
+        with self._watch.request("Call", principal.name) as served:
+            try:
+                with self._streams.working():
+                    self._access.check(principal)
+                    return self._call(principal, message, served)
+            except Exception as error:  # noqa: BLE001 - every failure is an answer
+                return m.Answer(error=encode_error(self._failed(served, error))), None
+
+    def _call(self, principal: Principal, message: pa.Buffer, served: Served) -> tuple[m.Answer, pa.Buffer | None]:
+        if message.size > self._message_bytes_max:
+            raise TooLarge(
+                f"a message takes at most {self._message_bytes_max:,} bytes, this one has {message.size:,};"
+                " send it in pieces"
+            )
+        head, rows = m.split(message)
+        call = m.decode_call(head)
+        served.method = type(call).__name__
+        if isinstance(call, m.Get):
+            found = self._api.get(principal, call, rows, served)
+            return m.Answer(result=encode_schema(found.schema)), encode_rows(found)
+        self._disk.check()
+        with self._budget.take(message.size):
+            served.wait_seconds, served.size_bytes = self._watch.seconds_since(served), message.size
+            return m.Answer(result=self._api.put(principal, call, rows, served)), None
+
+    def _stream(
+        self, context: flight.ServerCallContext, principal: Principal, ticket: m.Ticket, table: str, pages: Streamed
+    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        """Pages as Flight wants them. Everything is taken and given back within: one never started holds nothing."""
+        method = type(ticket).__name__
+        with _as_flight(), self._watch.request(method, principal.name) as served:
+            served.table = table
+            try:
+                with self._open(method.lower(), principal), self._kept_running(ticket):
+                    for batch, page in pages:
+                        if context.is_cancelled():
+                            return
+                        self._access.check(principal)
+                        if isinstance(ticket, m.Follow) and page is SIGN_OF_LIFE:
+                            self._streams.refuse_if_draining()
+                        self._watch.sent(served, batch.num_rows, batch.nbytes)
+                        yield batch, m.encode(page)
+            except Exception as error:
+                raise self._failed(served, error) from error
+            finally:
+                pages.close()
+
+    def _failed(self, served: Served, error: Exception) -> KolkError:
+        """The error that the client is told: that a server which stops has closed its engine is no fault of it."""
+        if isinstance(error, Closed) and self._streams.is_draining:
+            error = Busy(SHUTTING_DOWN)
+        return served.fail(error)
+
+    def _kept_running(self, ticket: m.Ticket) -> AbstractContextManager[None]:
+        """A drain waits for scans; followers would go on for ever, and go on at the same place after a restart."""
+        return self._streams.working() if isinstance(ticket, m.Scan) else nullcontext()
+
+    @contextmanager
+    def _open(self, kind: str, principal: Principal) -> Iterator[None]:
+        with self._streams.one(principal.name), self._watch.stream(kind):
+            yield
+
+
+class _Door(flight.ServerMiddlewareFactory):
+    """Who is calling; whoever may not is turned away before anything of the call is read."""
+
+    def __init__(self, access: Access, watch: Watch) -> None:
+        self._access = access
+        self._watch = watch
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> "_Caller":
+        try:
+            return _Caller(self._access.identify(_bearer(headers)))
+        except AccessDenied as error:
+            self._watch.refused(error)
+            raise flight.FlightUnauthenticatedError(str(error)) from None
+
+
+class _Caller(flight.ServerMiddleware):
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+
+
+def _principal(context: flight.ServerCallContext) -> Principal:
+    return context.get_middleware(_MIDDLEWARE).principal
+
+
+def _bearer(headers: dict[str, list[Any]]) -> str | None:
+    """The token of the authorization header; None without one."""
+    for name, values in headers.items():
+        if name.lower() == "authorization" and values:
+            value = values[0] if isinstance(values[0], str) else values[0].decode("latin-1")
+            kind, _, token = value.partition(" ")
+            return token.strip() if kind.lower() == "bearer" else ""
+    return None
+
+
+def _check_empty(reader: flight.MetadataRecordBatchReader) -> None:
+    """Refuse a stream of Flight data before its first batch, since reading that would decode it."""
+    try:
+        schema = reader.schema
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidArgument("an exchange begins with an empty Arrow schema") from error
+    if len(schema):
+        raise InvalidArgument("an exchange has an empty Arrow schema; rows travel in its messages")
+
+
+def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.Buffer]:
+    """The messages of an exchange, until the client ends it or goes away."""
+    while True:
+        try:
+            chunk = reader.read_chunk()
+        except (StopIteration, flight.FlightError):
+            return
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidArgument("an exchange carries messages of Kolk's protocol only") from error
+        if chunk.app_metadata is None:
+            raise InvalidArgument("an exchange carries messages of Kolk's protocol only")
+        yield chunk.app_metadata
+
+
+@contextmanager
+def _as_flight() -> Iterator[None]:
+    """Errors as Flight carries them: with the typed one inside."""
+    try:
+        yield
+    except KolkError as error:
+        text = str(error)
+        if len(text) > _ERROR_TEXT_MAX:
+            error.args = (f"{text[:_ERROR_TEXT_MAX]}…",)
+        raise flight.FlightServerError(str(error), encode_error(error)) from None

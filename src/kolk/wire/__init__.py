@@ -1,0 +1,1 @@
+"""What crosses the socket: messages, rows and errors as bytes. Knows neither client nor server."""

@@ -1,0 +1,257 @@
+"""The messages between client and server, as frozen values.
+
+A message is ``u32 length of the head, head, zeros up to a multiple of 8, rows``: the head is one of the structs below,
+in MessagePack; the rows are one Arrow record batch (``wire.rows``) or nothing. Heads are decoded against their types,
+so what is no message of this protocol is refused here. Nothing is executed and nothing is decoded from the rows.
+
+Requests with rows travel over a persistent exchange, in order, each with an answer; the others are single actions.
+A scan and a changelog are tickets that stream their pages as Flight data, each with a ``Page`` as metadata.
+"""
+
+import struct
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from kolk.errors import InvalidArgument, TooLarge
+from kolk.model.ids import PlainTag
+
+PROTOCOL = 1
+"""Raised when an older peer would misunderstand; both sides must have the same."""
+
+HEAD_BYTES_MAX = 4 * 2**20
+_LENGTH = struct.Struct("<I")
+_ALIGNMENT = 8
+T = TypeVar("T")
+
+Table = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Offset = Annotated[int, msgspec.Meta(le=2**63 - 1)]
+Names = Annotated[list[str], msgspec.Meta(max_length=1_600)]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op"):
+    """The root of all heads."""
+
+
+class Hello(Message, frozen=True, tag="hello"):
+    """What a client says first."""
+
+    protocol: int
+    client: str = ""
+
+
+class Status(Message, frozen=True, tag="status"):
+    """How the server is."""
+
+
+class ColumnText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column as DDL writes it."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+class CreateTable(Message, frozen=True, tag="create"):
+    """Make a table."""
+
+    name: str
+    columns: Annotated[list[ColumnText], msgspec.Meta(max_length=1_600)]
+    primary_key: Names = []
+    buckets: int = 1
+    bucket_key: Names = []
+    options: dict[str, str] = {}
+    if_not_exists: bool = False
+
+
+class GetTable(Message, frozen=True, tag="table"):
+    """The table of this name."""
+
+    name: str
+
+
+class ListTables(Message, frozen=True, tag="tables"):
+    """All tables that the caller may see."""
+
+
+class DropTable(Message, frozen=True, tag="drop"):
+    """Remove the table of this name, if it still is the one with this id."""
+
+    name: str
+    table: Table | None = None
+
+
+class Truncate(Message, frozen=True, tag="truncate"):
+    """Remove every row of a table."""
+
+    table: Table
+
+
+class Bounds(Message, frozen=True, tag="bounds"):
+    """The start and end offsets of a table."""
+
+    table: Table
+
+
+class OffsetsAt(Message, frozen=True, tag="offsets_at"):
+    """The offsets of a table at a time."""
+
+    table: Table
+    timestamp_ms: Offset
+
+
+class Describe(Message, frozen=True, tag="describe"):
+    """A table in plain values."""
+
+    table: Table
+
+
+Action = Hello | Status | CreateTable | GetTable | ListTables | DropTable | Truncate | Bounds | OffsetsAt | Describe
+"""Requests without rows, answered once."""
+
+
+class Put(Message, frozen=True, tag="put"):
+    """Rows to write. ``schema`` is their Arrow schema, as an IPC message, so that it can be compared."""
+
+    table: Table
+    writer: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+    seq: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    schema: bytes
+    delete: bool = False
+    columns: Names | None = None
+    mode: str = "accumulate"
+
+    @property
+    def tag(self) -> PlainTag:
+        """The write tag."""
+        return PlainTag(int.from_bytes(self.writer, "big"), self.seq)
+
+
+class Get(Message, frozen=True, tag="get"):
+    """Look up the rows of some keys, or, with ``prefix``, of all keys that start with so many columns."""
+
+    table: Table
+    schema: bytes
+    prefix: Annotated[int, msgspec.Meta(ge=0, le=32)] = 0
+    names: Names | None = None
+
+
+Call = Put | Get
+"""Requests with rows, over an exchange."""
+
+
+class Scan(Message, frozen=True, tag="scan"):
+    """Stream a table at one moment."""
+
+    table: Table
+    names: Names | None = None
+    limit: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+
+
+class Follow(Message, frozen=True, tag="follow"):
+    """Stream a table's changelog from these offsets on, each bucket up to its stop, for ever without one."""
+
+    table: Table
+    starts: dict[str, Offset]
+    stops: dict[str, Offset | None]
+
+
+Ticket = Scan | Follow
+"""Requests that are answered by a stream of batches."""
+
+
+class TableRecord(msgspec.Struct, frozen=True):
+    """A table, as the catalog keeps it."""
+
+    id: Table
+    record: bytes
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The head of an answer: a result in plain values, or an error as ``wire.status`` writes it."""
+
+    result: Any = None
+    error: bytes | None = None
+
+
+class Page(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stands beside a batch of a stream.
+
+    The first one of a scan has the offsets. Those of a changelog have the bucket and where it goes on; one without is
+    only a sign of life.
+    """
+
+    offsets: dict[str, int] | None = None
+    bucket: str | None = None
+    next_offset: int = 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_actions = msgspec.msgpack.Decoder(Action)
+_calls = msgspec.msgpack.Decoder(Call)
+_tickets = msgspec.msgpack.Decoder(Ticket)
+_answers = msgspec.msgpack.Decoder(Answer)
+_pages = msgspec.msgpack.Decoder(Page)
+
+
+def encode(head: msgspec.Struct) -> bytes:
+    """A head alone."""
+    return _encoder.encode(head)
+
+
+def join(head: msgspec.Struct, rows: pa.Buffer | None = None) -> pa.Buffer:
+    """A message for an exchange: a head and, perhaps, rows."""
+    encoded = _encoder.encode(head)
+    start = _LENGTH.size + len(encoded)
+    if rows is None:
+        return pa.py_buffer(_LENGTH.pack(len(encoded)) + encoded)
+    return pa.py_buffer(b"".join((_LENGTH.pack(len(encoded)), encoded, bytes(-start % _ALIGNMENT), memoryview(rows))))
+
+
+def split(message: pa.Buffer) -> tuple[memoryview, pa.Buffer]:
+    """A message's head, still bytes, and its rows."""
+    if message.size < _LENGTH.size:
+        raise InvalidArgument("a message is cut off")
+    (length,) = _LENGTH.unpack_from(message)
+    if length > HEAD_BYTES_MAX:
+        raise TooLarge(f"the head of a message has {length:,} bytes, more than {HEAD_BYTES_MAX:,}")
+    start = _LENGTH.size + length
+    if start > message.size:
+        raise InvalidArgument("a message is cut off")
+    rows = min(start + -start % _ALIGNMENT, message.size)
+    return memoryview(message)[_LENGTH.size : start], message.slice(rows)
+
+
+def decode_action(head: bytes | memoryview | pa.Buffer) -> Action:
+    """A request without rows."""
+    return _decode(_actions, head)
+
+
+def decode_call(head: bytes | memoryview | pa.Buffer) -> Call:
+    """A request with rows."""
+    return _decode(_calls, head)
+
+
+def decode_ticket(head: bytes | memoryview | pa.Buffer) -> Ticket:
+    """A request for a stream."""
+    return _decode(_tickets, head)
+
+
+def decode_answer(head: bytes | memoryview | pa.Buffer) -> Answer:
+    """The head of an answer."""
+    return _decode(_answers, head)
+
+
+def decode_page(head: bytes | memoryview | pa.Buffer) -> Page:
+    """What stands beside a batch of a stream."""
+    return _decode(_pages, head)
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[T]", head: bytes | memoryview | pa.Buffer) -> T:
+    if len(head) > HEAD_BYTES_MAX:
+        raise TooLarge(f"the head of a message has {len(head):,} bytes, more than {HEAD_BYTES_MAX:,}")
+    try:
+        return decoder.decode(memoryview(head))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"this is no message of Kolk's protocol: {error}") from error

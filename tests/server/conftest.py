@@ -1,0 +1,42 @@
+"""Real servers on real sockets: in this process where a test looks inside, in a child where it kills."""
+
+import pytest
+
+import kolk
+from kolk.server.run import Server
+
+QUICK = kolk.EngineConfig(durability="process", kv_block_cache_bytes=2**23, kv_write_buffer_bytes=2**23)
+
+
+@pytest.fixture
+def schema():
+    return kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Start servers of one folder; they are closed at the end of the test."""
+    servers = []
+
+    def start(*, events=None, disk_used=None, **settings):
+        config = kolk.ServerConfig(**{"port": 0, "http_port": -1, "drain_seconds": 1.0} | settings)
+        servers.append(Server.open(tmp_path / "data", config, QUICK, events=events, disk_used=disk_used))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def connect():
+    """Connect to servers; the connections are closed at the end of the test, before the servers."""
+    opened = []
+
+    def to(server, **options):
+        opened.append(kolk.connect(getattr(server, "url", server), **{"timeout": 10} | options))
+        return opened[-1]
+
+    yield to
+    for db in opened:
+        db.close()

@@ -1,0 +1,145 @@
+"""The asyncio form: the same answers, without blocking the loop, and lookups that travel together."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+import kolk
+from kolk.errors import Closed, InvalidArgument, InvalidRows, TableNotFound
+
+SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
+
+
+@pytest.fixture
+def opened(url, folder, config):
+    """A way to open the database that the test can use in its own loop."""
+
+    @asynccontextmanager
+    async def open_it():
+        options = {} if url else {"config": config}
+        async with await kolk.aio.connect(url or folder, **options) as db:
+            yield db
+
+    return open_it
+
+
+def rows(count):
+    return [{"id": number, "v": str(number)} for number in range(count)]
+
+
+def test_tables_are_made_listed_described_and_dropped(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("web.t", SCHEMA, buckets=2)
+            assert (await db.table("web.t")).schema == table.schema == SCHEMA
+            assert [each.name for each in await db.tables()] == ["web.t"]
+            assert (await table.describe())["buckets"] == 2
+            assert (await db.status())["tables"] == 1
+            assert (await db.execute("SHOW TABLES")).to_pylist() == [{"table": "web.t"}]
+            made = await db.execute("CREATE TABLE u (id INT, PRIMARY KEY (id))")
+            assert made.name == "u"
+            await db.drop_table("web.t")
+            with pytest.raises(TableNotFound):
+                await db.table("web.t")
+
+    asyncio.run(main())
+
+
+def test_rows_are_put_looked_up_scanned_and_deleted(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA, buckets=2)
+            await asyncio.gather(*(table.put(rows(20)) for _ in range(5)))
+            assert (await table.get([3, 99, 4])).to_pylist() == [{"id": 3, "v": "3"}, {"id": 4, "v": "4"}]
+            await table.delete([3])
+            async with table.scan(columns=["id"]) as scan:
+                seen = [row["id"] async for batch in scan for row in batch.to_pylist()]
+            assert sorted(seen) == [number for number in range(20) if number != 3]
+            assert (await (await table.scan()).to_pandas()).shape == (19, 2)
+            assert (await (await table.scan()).to_polars()).shape == (19, 2)
+            await table.truncate()
+            assert (await (await table.scan()).to_arrow()).num_rows == 0
+
+    asyncio.run(main())
+
+
+def test_lookups_asked_for_together_travel_together_and_each_gets_its_own_row(opened, monkeypatch):
+    calls = []
+
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA, buckets=2)
+            await table.put(rows(500))
+            inner = table._inner
+            monkeypatch.setattr(table._lookups, "_table", _Counting(inner, calls))
+            found = await asyncio.gather(*(table.get_one(id=number % 600) for number in range(2_000)))
+            assert found == [{"id": n % 600, "v": str(n % 600)} if n % 600 < 500 else None for n in range(2_000)]
+
+    asyncio.run(main())
+    assert len(calls) <= 10
+
+
+class _Counting:
+    """A real table that counts its lookups."""
+
+    def __init__(self, table, calls):
+        self._table, self._calls = table, calls
+
+    def get(self, keys):
+        self._calls.append(len(keys))
+        return self._table.get(keys)
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+
+def test_a_wrong_key_fails_alone(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            found = await asyncio.gather(
+                table.get_one(id=1), table.get_one(id="one"), table.get_one(id=2), return_exceptions=True
+            )
+            assert found[0] == {"id": 1, "v": "1"}
+            assert isinstance(found[1], InvalidRows)
+            assert found[2] == {"id": 2, "v": "2"}
+            with pytest.raises(InvalidArgument, match="name the whole key"):
+                await table.get_one(page=1)
+
+    asyncio.run(main())
+
+
+def test_a_follower_sees_a_change_and_ends_when_it_is_closed(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            log = await table.changelog(follow=True)
+            batches = aiter(log)
+            waiting = asyncio.ensure_future(anext(batches))
+            await table.put(rows(1))
+            assert (await waiting).column("id").to_pylist() == [0]
+            assert log.offsets == {"0": 1}
+            waiting = asyncio.ensure_future(anext(batches))
+            await log.close()
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+            with pytest.raises(Closed):
+                await anext(aiter(log))
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_lookup_leaves_the_others_alone(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            tasks = [asyncio.ensure_future(table.get_one(id=number)) for number in range(3)]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            assert await tasks[0] == {"id": 0, "v": "0"}
+            assert await tasks[2] == {"id": 2, "v": "2"}
+
+    asyncio.run(main())
