@@ -1,0 +1,274 @@
+"""``kolk put``, ``get`` and ``scan``: rows in and out."""
+
+import shlex
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kolk.cli.common import Common, connected
+from kolk.cli.failures import NOT_FOUND, Misuse
+from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.notes import is_watched, note, progress
+from kolk.errors import InvalidArgument, KolkError, PartialPut, Unavailable
+from kolk.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kolk.cli.inputs import Source
+    from kolk.client.table import Table
+
+TABLE_ROWS_MAX = 200
+"""What a table on a terminal shows unless it is told how many: more is not read by anyone."""
+
+NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", "-c", metavar="NAMES", help="Show only these, such as page,pv.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its ending says the format.")
+]
+
+
+def put(
+    common: Common,
+    name: NameArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The rows; - is stdin.", show_default=False)] = "-",
+    input_format: Annotated[
+        str | None,
+        typer.Option(
+            "--input-format", "-i", metavar="FORMAT", help="parquet, csv, json or arrow.  [default: by ending]"
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", "-c", metavar="NAMES", help="Update only these; the others keep their values."),
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="The rows are keys: remove their rows.")] = False,
+    batch_rows: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of one put.")] = 50_000,
+    skip_rows: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Leave out the first rows: go on after a failure.")
+    ] = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Insert, update or delete rows from a file or a pipe.
+
+    A column that the file lacks becomes null. Each batch is durable when the next one starts; a failure says how many
+    rows are, and how to go on.
+
+    \b
+    kolk put web.pages pages.parquet
+    kolk put web.pages --columns pv < counts.csv -i csv
+    """
+    from kolk.cli.inputs import opened
+
+    if file == "-" and sys.stdin.isatty():
+        raise Misuse(f"where are the rows? Give a file, or a pipe: kolk put {name} FILE")
+    again = ["kolk", "put", name, file]
+    for flag, value in (("-i", input_format), ("--columns", columns), ("--delete", delete or None)):
+        again += [] if value is None else [flag] if value is True else [flag, str(value)]
+    with common.connect() as db, opened(file, _input_format(input_format)) as source:
+        Load(db.table(name), source, _names(columns), delete=delete, again=shlex.join(again)).run(
+            batch_rows=batch_rows, skip_rows=skip_rows, quiet=quiet
+        )
+
+
+class Load:
+    """One file on its way into one table. Confined to one thread."""
+
+    def __init__(
+        self, table: "Table", source: "Source", columns: list[str] | None, *, delete: bool, again: str
+    ) -> None:
+        self._table = table
+        self._source = source
+        self._columns = columns
+        self._is_delete = delete
+        self._again = again  # the command that does the same
+        self._done = 0
+
+    def run(self, *, batch_rows: int, skip_rows: int, quiet: bool) -> None:
+        """Put every piece; whatever ends it early says what is durable."""
+        clock = SystemClock()
+        started = clock.monotonic()
+        try:
+            with progress(
+                "delete" if self._is_delete else "put", total=self._source.size, unit="bytes", quiet=quiet
+            ) as on:
+                pieces = self._source.pieces(self._table.schema, self._wanted(), rows=batch_rows, skip=skip_rows)
+                for rows in self._delete(pieces) if self._is_delete else self._put(pieces):
+                    self._done += rows
+                    on(self._done, self._source.position())
+        except BaseException as error:
+            if isinstance(error, KolkError | KeyboardInterrupt | OSError) and (self._done or _is_in_doubt(error)):
+                self._add_place(error, skip_rows)
+            raise
+        if not quiet:
+            what = f"deleted the rows of {self._done:,} keys" if self._is_delete else f"put {self._done:,} rows"
+            note(f"{what} in {clock.monotonic() - started:.1f} s")
+
+    def _delete(self, pieces: "Iterator[pa.Table]") -> Iterator[int]:
+        for piece in pieces:
+            self._table.delete(piece, self._columns)
+            yield piece.num_rows
+
+    def _put(self, pieces: "Iterator[pa.Table]") -> Iterator[int]:
+        """Put all pieces, over the network several at once; gives the rows of each as it is durable.
+
+        A row that cannot be read ends the stream of pieces and is raised when those under way are durable: so the
+        place that is told is the right one.
+        """
+        sizes: deque[int] = deque()
+        failed: list[Exception] = []
+
+        def readable() -> "Iterator[pa.Table]":
+            try:
+                for piece in pieces:
+                    sizes.append(piece.num_rows)
+                    yield piece
+            except (KolkError, OSError) as error:
+                failed.append(error)
+
+        for _ in self._table.put_stream(readable(), self._columns):
+            yield sizes.popleft()
+        for error in failed:
+            raise error
+
+    def _wanted(self) -> list[Any]:
+        schema = self._table.schema
+        if self._is_delete:
+            return list(schema.key_columns)
+        if self._columns is None:
+            return list(schema.columns)
+        for name in self._columns:
+            schema.column(name)
+        return [one for one in schema.columns if one.name in (*schema.primary_key, *self._columns)]
+
+    def _add_place(self, error: BaseException, skipped: int) -> None:
+        durable = skipped + self._done
+        error.add_note(f"{durable:,} rows are durable; go on after them with: {self._again} --skip-rows {durable}")
+        if _is_in_doubt(error):
+            repeat = (
+                "come twice; look with `kolk tail`" if self._table.info.is_log else "be put again, which is harmless"
+            )
+            error.add_note(f"some of the rows that follow may be durable too, and would {repeat}")
+
+
+def get(
+    common: Common,
+    name: NameArgument,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help='A value, a=1,b=2, or {"a": 1, "b": 2}.')],
+    columns: ColumnsOption = None,
+    format: FormatOption = None,
+) -> None:
+    """Look rows up by their keys; ends with 3 if there is none.
+
+    \b
+    kolk get web.pages /about /
+    kolk get web.visits user_id=ada,at=2026-11-15T12:00:00
+    """
+    from kolk.cli.keys import key_table
+    from kolk.cli.writers import write_table
+
+    style = chosen(format)
+    with common.connect() as db:
+        table = db.table(name)
+        _need_key(table)
+        found = table.get(key_table(keys, table.schema), _names(columns))
+    if found.num_rows:
+        write_table(found, style)
+    missing = len(keys) - found.num_rows
+    if missing:
+        note(f"{missing} of {len(keys)} keys have no row" if len(keys) > 1 else "there is no row of this key")
+    if not found.num_rows:
+        raise typer.Exit(NOT_FOUND)
+
+
+def scan(
+    common: Common,
+    name: NameArgument,
+    columns: ColumnsOption = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most so many rows.")
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the whole table as it is at one moment.
+
+    \b
+    kolk scan web.pages --limit 20
+    kolk scan web.pages -o pages.parquet
+    kolk scan web.pages -f csv | sort | head
+    """
+    from kolk.cli.writers import writing
+
+    style = chosen(format, output)
+    most = TABLE_ROWS_MAX if style is Format.TABLE and limit is None else limit
+    with common.connect() as db:
+        table = db.table(name)
+        _need_key(table)
+        # One more than is shown tells whether there are more.
+        asked = None if most is None else most + (limit is None)
+        silent = quiet or style is Format.TABLE or _is_seen(output)
+        with (
+            table.scan(_names(columns), asked) as rows,
+            progress("scan", total=limit, unit="rows", quiet=silent) as on,
+            writing(style, rows.schema, output) as writer,
+        ):
+            done, has_more = 0, False
+            for batch in rows:
+                room = batch.num_rows if most is None else min(batch.num_rows, most - done)
+                writer.write(batch.slice(0, room))
+                done += room
+                on(done, done)
+                has_more = room < batch.num_rows
+    if has_more and not quiet:
+        note(f"the first {done:,} rows; --limit N shows more, and -f jsonl or -o FILE all of them")
+    if output is not None and not quiet:
+        note(f"wrote {done:,} rows to {output}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (put, get, scan):
+        app.command()(connected(command))
+
+
+# --- inside
+
+
+def _need_key(table: "Table") -> None:
+    if table.info.is_log:
+        raise InvalidArgument(f"{table.name} is a log table; read it with: kolk tail {table.name} --from earliest")
+
+
+def _is_in_doubt(error: BaseException) -> bool:
+    """Whether some rows of the put that failed may be durable."""
+    return isinstance(error, PartialPut | Unavailable | KeyboardInterrupt)
+
+
+def _is_seen(output: Path | None) -> bool:
+    """Whether the rows run over the terminal, where a bar would be in their way."""
+    return output is None and sys.stdout.isatty() and is_watched()
+
+
+def _input_format(text: str | None) -> Any:
+    from kolk.cli.inputs import InputFormat
+
+    if text is None:
+        return None
+    words = {"jsonl": "json", "ndjson": "json"}
+    try:
+        return InputFormat(words.get(text.lower(), text.lower()))
+    except ValueError:
+        raise Misuse(f"--input-format {text}: it is parquet, csv, json or arrow") from None
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

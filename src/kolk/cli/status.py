@@ -1,0 +1,87 @@
+"""``kolk status``: what a database is and how far it has come."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kolk.cli.common import Common, connected
+from kolk.cli.durations import span
+from kolk.cli.failures import Misuse
+from kolk.cli.formats import Format, FormatOption, chosen
+
+if TYPE_CHECKING:
+    from kolk.client.database import Database
+
+
+def status(common: Common, format: FormatOption = None) -> None:
+    """Show version, durability, tables and offsets."""
+    style = chosen(format)
+    if style not in (Format.TABLE, Format.JSON, Format.JSONL):
+        raise Misuse(f"a status is a table, json or jsonl, not {style.value}")
+    with common.connect() as db:
+        found = {"target": common.target, **_about(db), "tables": _tables(db)}
+    if style is Format.TABLE:
+        _show(found)
+    else:
+        sys.stdout.write(json.dumps(found, indent=2 if style is Format.JSON else None, ensure_ascii=False) + "\n")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(connected(status))
+
+
+def _about(db: "Database") -> dict[str, Any]:
+    """What the database tells of itself; a folder has the version of whoever opens it."""
+    import kolk
+
+    return {"version": kolk.__version__, **{name: value for name, value in db.status().items() if name != "tables"}}
+
+
+def _tables(db: "Database") -> list[dict[str, Any]]:
+    tables: list[dict[str, Any]] = []
+    for table in db.tables():
+        described: dict[str, Any] = table.describe()
+        offsets: dict[str, dict[str, int]] = described["offsets"]
+        kept = sum(ends["end"] - ends["start"] for ends in offsets.values())
+        ends = {bucket: ends["end"] for bucket, ends in offsets.items()}
+        rows = {"rows": described["rows"]} if "rows" in described else {}
+        tables.append({"table": table.name, "buckets": len(offsets), **rows, "changes": kept, "ends": ends})
+    return tables
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    from kolk.cli.grid import Column, print_grid, stdout
+
+    console = stdout()
+    tables: list[dict[str, Any]] = found.pop("tables")
+    for name, value in found.items():
+        console.print(Text.assemble((f"{name.removesuffix('_seconds'):<12}", "dim"), _for_people(name, value)))
+    console.print(Text.assemble((f"{'tables':<12}", "dim"), f"{len(tables):,}"))
+    if not tables:
+        return
+    console.print()
+    numbers = [name for name in ("buckets", "rows", "changes") if name in tables[0]]
+    print_grid(
+        [
+            Column(name="table", cells=[one["table"] for one in tables]),
+            *(Column(name=name, cells=[f"{one[name]:,}" for one in tables], is_number=True) for name in numbers),
+            Column(name="log ends", cells=[_ends(one["ends"]) for one in tables]),
+        ]
+    )
+
+
+def _for_people(name: str, value: Any) -> str:
+    if name == "uptime_seconds":
+        return span(value)
+    if name == "disk_used":
+        return f"{value:.0%}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _ends(ends: dict[str, int]) -> str:
+    return " ".join(f"{bucket}:{end:,}" for bucket, end in ends.items())

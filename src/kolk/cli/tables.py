@@ -1,0 +1,258 @@
+"""``kolk table``: make, list, describe, empty and remove tables."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kolk.cli.common import Common, connected
+from kolk.cli.failures import Misuse
+from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.notes import is_confirmed, note
+
+if TYPE_CHECKING:
+    from kolk.model.schema import Schema
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, describe, empty and remove tables.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+BUCKETS_SHOWN = 32
+
+
+@app.command()
+@connected
+def create(
+    common: Common,
+    name: Annotated[str | None, typer.Argument(metavar="TABLE", help="Its name; --ddl names it itself.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", "-c", metavar="COLUMNS", help='Such as "page string, pv bigint not null".'),
+    ] = None,
+    primary_key: Annotated[
+        str | None, typer.Option("--primary-key", "-k", metavar="NAMES", help="Such as page; none makes a log table.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Take the columns of a Parquet, Arrow, CSV or JSON file."),
+    ] = None,
+    ddl: Annotated[str | None, typer.Option(metavar="SQL", help='"CREATE TABLE ..."')] = None,
+    ddl_file: Annotated[str | None, typer.Option(metavar="FILE", help="The same in a file; - is stdin.")] = None,
+    buckets: Annotated[int | None, typer.Option(metavar="N", help="How many shares it has.  [default: 1]")] = None,
+    bucket_key: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="What chooses the share.  [default: the primary key]")
+    ] = None,
+    merge_engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="default, first_row or versioned.  [default: default]")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A table option; repeatable.")] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a table that is there alone.")] = False,
+) -> None:
+    """Make a table, and the database folder if need be.
+
+    \b
+    kolk table create web.pages --columns "page string, pv bigint" --primary-key page
+    kolk table create web.pages --from pages.parquet --primary-key page --buckets 4
+    kolk table create --ddl "CREATE TABLE web.pages (page STRING, pv BIGINT, PRIMARY KEY (page))"
+    """
+    if sum(one is not None for one in (columns, source, ddl, ddl_file)) != 1:
+        raise Misuse("say what the columns are, in one way: --columns, --from, --ddl or --ddl-file")
+    if ddl is not None or ddl_file is not None:
+        others = (name, primary_key, buckets, bucket_key, merge_engine, option)
+        if any(one is not None for one in others):
+            raise Misuse("the statement says everything; leave the other options out, and the name")
+        text = ddl if ddl is not None else _text(str(ddl_file))
+        return _create_by_statement(common, text, if_not_exists=if_not_exists)
+    if name is None:
+        raise Misuse("give the table a name: kolk table create TABLE ...")
+    schema = _schema(columns, source, _names(primary_key) or [])
+    with common.connect(create=True) as db:
+        table = db.create_table(
+            name,
+            schema,
+            buckets=buckets,
+            bucket_key=_names(bucket_key),
+            merge_engine=merge_engine,
+            options=_options(option or []),
+            if_not_exists=if_not_exists,
+        )
+        note(f"table {table.name} {table.schema}")
+
+
+@app.command("list")
+@connected
+def list_(common: Common, format: FormatOption = None) -> None:
+    """List the tables."""
+    import pyarrow as pa
+
+    from kolk.cli.writers import names_column, write_table
+
+    style = chosen(format)
+    with common.connect() as db:
+        infos = [table.info for table in db.tables()]
+    rows = {
+        "table": pa.array([str(info.name) for info in infos], pa.string()),
+        "primary_key": names_column([info.schema.primary_key for info in infos], style),
+        "columns": pa.array([len(info.schema.columns) for info in infos], pa.int64()),
+        "buckets": pa.array([info.spec.buckets for info in infos], pa.int64()),
+        "merge_engine": pa.array(
+            [None if info.is_log else info.spec.options.merge_engine.value for info in infos], pa.string()
+        ),
+        "created": pa.array([info.created_ms for info in infos], pa.timestamp("ms", "UTC")),
+    }
+    write_table(pa.table(rows), style)
+    if style is Format.TABLE and not infos:
+        note("there are no tables; `kolk table create` makes one")
+
+
+@app.command()
+@connected
+def describe(common: Common, name: NameArgument, format: FormatOption = None) -> None:
+    """Show a table's columns, key, options, and the offsets of its buckets."""
+    style = chosen(format)
+    if style not in (Format.TABLE, Format.JSON, Format.JSONL):
+        raise Misuse(f"a description is a table, json or jsonl, not {style.value}")
+    with common.connect() as db:
+        described = db.table(name).describe()
+    if style is Format.TABLE:
+        _show(described)
+    else:
+        indent = 2 if style is Format.JSON else None
+        sys.stdout.write(json.dumps(described, indent=indent, ensure_ascii=False) + "\n")
+
+
+@app.command()
+@connected
+def drop(
+    common: Common,
+    name: NameArgument,
+    yes: YesOption = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A table that is not there is no error.")] = False,
+) -> None:
+    """Remove a table, its rows and its log."""
+    with common.connect() as db:
+        if not if_exists:
+            db.table(name)
+        _confirm(f"Drop {name}, with all its rows and its log?", yes=yes)
+        db.drop_table(name, if_exists=if_exists)
+        note(f"dropped {name}")
+
+
+@app.command()
+@connected
+def truncate(common: Common, name: NameArgument, yes: YesOption = False) -> None:
+    """Remove every row; followers see the deletes."""
+    with common.connect() as db:
+        table = db.table(name)
+        _confirm(f"Remove every row of {name}?", yes=yes)
+        table.truncate()
+        note(f"truncated {name}")
+
+
+# --- inside
+
+
+def _create_by_statement(common: Common, text: str, *, if_not_exists: bool) -> None:
+    from kolk.model.ddl import CreateTable, parse
+
+    statement = parse(text)
+    if not isinstance(statement, CreateTable):
+        raise Misuse("the statement is not CREATE TABLE; for the others there are commands of their own")
+    spec = statement.spec
+    with common.connect(create=True) as db:
+        table = db.create_table(
+            str(statement.name),
+            spec.schema,
+            buckets=statement.buckets,
+            bucket_key=statement.bucket_key,
+            options=statement.options,
+            if_not_exists=if_not_exists or statement.if_not_exists,
+        )
+        note(f"table {table.name} {table.schema}")
+
+
+def _schema(columns: str | None, source: Path | None, primary_key: list[str]) -> "Schema":
+    from kolk.model.schema import Schema
+
+    if source is not None:
+        from kolk.cli.inputs import opened
+
+        with opened(str(source), None) as rows:
+            return Schema.from_arrow(rows.inferred(), primary_key)
+    from kolk.model.ddl import CreateTable, parse
+
+    # The language of columns is the one of DDL, so that there is one to learn.
+    statement = parse(f"CREATE TABLE t ({columns})")
+    assert isinstance(statement, CreateTable)
+    return Schema(statement.schema.columns, primary_key or statement.schema.primary_key)
+
+
+def _options(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise Misuse(f"--option {pair}: write KEY=VALUE, such as table.changelog.image=wal")
+    return {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _text(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"--ddl-file {file}: {error}") from error
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Misuse("this removes data; without a terminal to ask on, say --yes")
+    if not is_confirmed(question):
+        note("nothing was done")
+        raise typer.Exit(1)
+
+
+def _show(described: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    from kolk.cli.grid import Column, print_grid, stdout
+
+    console = stdout()
+    schema, offsets = described["schema"], described["offsets"]
+    kind = f"primary key ({', '.join(schema['primary_key'])})" if schema["primary_key"] else "log table"
+    console.print(Text.assemble((described["name"], "bold"), f"  {kind}\n"))
+    columns = schema["columns"]
+    print_grid(
+        [
+            Column(name="column", cells=[column["name"] for column in columns]),
+            Column(name="type", cells=[column["type"] for column in columns], styles=None),
+            Column(
+                name="null", cells=["yes" if column["nullable"] else "no" for column in columns], styles={"no": "dim"}
+            ),
+            Column(name="key", cells=["key" if column["name"] in schema["primary_key"] else "" for column in columns]),
+        ]
+    )
+    options = {
+        "bucket.key": ", ".join(described["bucket_key"]) or "none: whole puts are spread",
+        **described["options"],
+    }
+    console.print()
+    print_grid([Column(name="option", cells=list(options)), Column(name="value", cells=list(options.values()))])
+    shown = list(offsets.items())[:BUCKETS_SHOWN]
+    console.print()
+    print_grid(
+        [
+            Column(name="bucket", cells=[bucket for bucket, _ in shown], is_number=True),
+            Column(name="start", cells=[f"{ends['start']:,}" for _, ends in shown], is_number=True),
+            Column(name="end", cells=[f"{ends['end']:,}" for _, ends in shown], is_number=True),
+        ]
+    )
+    if len(offsets) > len(shown):
+        note(f"and {len(offsets) - len(shown)} more buckets; -f json has them all")
