@@ -76,6 +76,30 @@ def test_a_projection_decodes_the_named_columns_in_the_named_order(data):
     assert plain_rows(decoded) == [{name: row[name] for name in names} for row in plain_rows(batch)]
 
 
+@given(st.data())
+def test_one_row_is_decoded_as_among_others(data):
+    schema = data.draw(schemas())
+    codec = RowCodec(schema)
+    values = codec.encode(data.draw(batches(schema)))
+    names = data.draw(st.none() | st.lists(st.sampled_from(schema.names), unique=True, min_size=1))
+
+    for place, value in enumerate(values.to_pylist()):
+        one = codec.decode_one(value, names)
+        one.validate(full=True)
+        assert one.schema == codec.decode(values, names).schema
+        assert plain_rows(one) == plain_rows(codec.decode(values.slice(place, 1), names))
+
+
+@pytest.mark.parametrize("change", [lambda value: value[:-1], lambda value: value + b"x", lambda value: value[:3],
+                                    lambda value: b"\xff\xff" + value[2:]])  # fmt: skip
+def test_one_row_that_is_not_what_was_written_is_refused(change):
+    codec = RowCodec(Schema([Column("id", "int"), Column("name", "string")], "id"))
+    value = codec.encode(pa.record_batch({"id": pa.array([1], pa.int32()), "name": ["ada"]}))[0].as_py()
+
+    with pytest.raises(Corrupted):
+        codec.decode_one(change(value))
+
+
 def test_the_bytes_of_a_row_are_those_of_the_format():
     golden = json.loads(GOLDEN.read_text())
 

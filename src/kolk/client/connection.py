@@ -39,13 +39,12 @@ from kolk.model.names import TableName
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
 from kolk.wire import messages as m
-from kolk.wire.rows import encode_rows, encode_schema, read_rows
+from kolk.wire.rows import encode_rows, encode_schema, read_answer
 
 CONNECT_SECONDS = 5.0
 IN_FLIGHT = 4
 """Puts of one stream that are under way at once. A bucket remembers the last 5 of a writer, so all can be retried."""
 _SPARE_EXCHANGES = 16
-_ROWS_MAX = 2**31 - 1
 _DESCRIPTOR = flight.FlightDescriptor.for_command(b"kolk")
 _CHANNEL = [
     # gRPC would wait up to two minutes before it looks again for a server that was restarted.
@@ -247,13 +246,12 @@ class Connection:
     def _get(self, head: m.Get, rows: pa.RecordBatch) -> pa.RecordBatch:
         message = m.join(head, encode_rows(rows))
         schema, found = self._retry.run(lambda deadline: self._call(message, deadline))
-        return read_rows(found, _schema(schema), rows_max=_ROWS_MAX)
+        return read_answer(found, _schema(schema))
 
     def _call(self, message: pa.Buffer, deadline: Deadline) -> tuple[Any, pa.Buffer]:
         """A request with rows, and its answer with rows."""
         exchange = self._exchange()
-        exchange.send(message, deadline)
-        answered = exchange.receive(deadline)
+        answered = exchange.call(message, deadline)
         self._keep(exchange)
         return answered
 

@@ -44,32 +44,42 @@ class Exchange:
         self._address = address
         self._begun = False
 
+    def call(self, message: pa.Buffer, deadline: Deadline) -> tuple[Any, pa.Buffer]:
+        """Send a request and wait for its answer."""
+
+        def both() -> flight.FlightStreamChunk:
+            self._write(message)
+            return self._reader.read_chunk()
+
+        return self._answered(self._within(deadline, both))
+
     def send(self, message: pa.Buffer, deadline: Deadline) -> None:
         """Send a request; its answer comes after those to the requests before."""
-
-        def write() -> None:
-            if not self._begun:
-                self._writer.begin(EMPTY)
-                self._begun = True
-            self._writer.write_metadata(message)
-
-        self._within(deadline, write)
+        self._within(deadline, lambda: self._write(message))
 
     def receive(self, deadline: Deadline) -> tuple[Any, pa.Buffer]:
         """The next answer; raised if it is an error."""
-        chunk = self._within(deadline, self._reader.read_chunk)
-        try:
-            head, rows = m.split(chunk.app_metadata)
-            return result(m.decode_answer(head)), rows
-        except BaseException:
-            self.end()
-            raise
+        return self._answered(self._within(deadline, self._reader.read_chunk))
 
     def end(self) -> None:
         """Let the stream go. Idempotent."""
         self._reader.cancel()
         with suppress(Exception):
             self._writer.close()
+
+    def _write(self, message: pa.Buffer) -> None:
+        if not self._begun:
+            self._writer.begin(EMPTY)
+            self._begun = True
+        self._writer.write_metadata(message)
+
+    def _answered(self, chunk: flight.FlightStreamChunk) -> tuple[Any, pa.Buffer]:
+        try:
+            head, rows = m.split(chunk.app_metadata)
+            return result(m.decode_answer(head)), rows
+        except BaseException:
+            self.end()
+            raise
 
     def _within(self, deadline: Deadline, step: Callable[[], T]) -> T:
         with self._deadlines.within(deadline.seconds_left, self._reader.cancel) as guarded:

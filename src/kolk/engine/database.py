@@ -201,6 +201,8 @@ class Engine:
             found = self._tablets.get(info, info.bucket_id(bucket)).get(encoded)
         else:
             found = self._gather(info, encoded, buckets)
+        if len(found) == 1 and found[0] is not None:
+            return merger.codec.decode_one(found[0], names)
         return merger.codec.decode(stored_values(found).drop_null(), names)
 
     def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:

@@ -24,7 +24,8 @@ _PREFIX = struct.Struct("<II")
 _RECORD_BATCH = 3  # MessageHeader in Message.fbs
 _MESSAGE_HEADER_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 1, 2, 3
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 1, 2, 3
-_PAIR_BYTES = 16  # a FieldNode and a Buffer are two i64 each
+_PAIR = struct.Struct("<qq")  # a FieldNode, and a Buffer
+_PAIRS_MAX = 10_000  # a table has at most 1,600 columns and fields
 
 
 def encode_rows(rows: pa.RecordBatch) -> pa.Buffer:
@@ -71,6 +72,11 @@ def read_rows(message: pa.Buffer, schema: pa.Schema, *, rows_max: int) -> pa.Rec
         raise InvalidRows(f"the rows are not valid Arrow data: {error}") from error
 
 
+def read_answer(message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a server's answer, which is trusted."""
+    return pa.ipc.read_record_batch(_aligned(message), schema)
+
+
 def check_schema(encoded: bytes, expected: pa.Schema) -> None:
     """Whether a message's schema is the expected one: names, order and types."""
     if encoded == encode_schema(expected):
@@ -114,10 +120,10 @@ def _peek(view: memoryview) -> Peek:
     batch = message.table(_MESSAGE_HEADER)
     rows = batch.number(_BATCH_LENGTH, "<q")
     nodes, buffers = batch.pairs(_BATCH_NODES), batch.pairs(_BATCH_BUFFERS)
-    starts, lengths = buffers[:, 0], buffers[:, 1]
-    if rows < 0 or (nodes < 0).any() or (buffers < 0).any():
+    # In plain Python: for the few that there are it is several times as fast as numpy.
+    if rows < 0 or any(length < 0 or nulls < 0 for length, nulls in nodes):
         raise InvalidRows("the rows have a negative length")
-    if (starts > body_bytes).any() or (lengths > body_bytes - starts).any():
+    if any(start < 0 or length < 0 or start + length > body_bytes for start, length in buffers):
         raise InvalidRows("the rows have a buffer that lies outside of them")
     return Peek(rows, len(nodes), body_bytes, batch.place(_BATCH_COMPRESSION) is not None)
 
@@ -151,14 +157,14 @@ class _Table:
             raise ValueError(field)
         return _Table(self.flat, place + struct.unpack_from("<I", self.flat, place)[0])
 
-    def pairs(self, field: int) -> "np.ndarray":
+    def pairs(self, field: int) -> list[tuple[int, int]]:
         """A vector of structs of two i64."""
         place = self.place(field)
         if place is None:
-            return np.empty((0, 2), "<i8")
+            return []
         start = place + struct.unpack_from("<I", self.flat, place)[0]
         (count,) = struct.unpack_from("<I", self.flat, start)
-        raw = self.flat[start + 4 : start + 4 + count * _PAIR_BYTES]
-        if len(raw) != count * _PAIR_BYTES:
+        raw = self.flat[start + 4 : start + 4 + count * _PAIR.size]
+        if count > _PAIRS_MAX or len(raw) != count * _PAIR.size:
             raise ValueError(count)
-        return np.frombuffer(raw, "<i8").reshape(-1, 2)
+        return list(_PAIR.iter_unpack(raw))
