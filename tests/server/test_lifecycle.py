@@ -12,10 +12,14 @@ import time
 import urllib.error
 import urllib.request
 
+import pyarrow as pa
 import pytest
 
 import kolk
 from kolk.errors import FolderInUse, InvalidArgument, TableExists, TimedOut, Unavailable, Unreachable, UsedAfterFork
+from kolk.testing.clock import ManualClock
+from kolk.wire import messages as m
+from kolk.wire.rows import encode_rows, encode_schema
 
 
 @pytest.fixture
@@ -45,6 +49,50 @@ def test_a_put_waits_through_a_restart_and_is_applied_once(serve, connect, schem
     assert done[0].tag.seq == 1
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [0, 1, 2, 3]
     assert sum(batch.num_rows for batch in table.changelog()) == 4
+
+
+def test_after_a_restart_all_idle_streams_are_known_to_be_dead_at_once(serve, connect, schema, port):
+    server = serve(port=port)
+    db = connect(server)
+    table = db.create_table("t", schema)
+    spares = db._link.service._spares
+    exchanges = [db._link.service._new_exchange() for _ in range(10)]
+    for exchange in exchanges:
+        exchange.call(_get_message(table), db._link.service._retry.deadline())
+        spares.keep(exchange)
+    server.close()
+    serve(port=port)
+    pauses = []
+    db._link.service._retry._pause = pauses.append
+
+    assert table.get_one(id=1) is None
+    assert len(pauses) <= 2
+
+
+def _get_message(table):
+    keys = pa.record_batch({"id": [1]}, schema=pa.schema([table.schema.column("id").arrow]))
+    return m.join(m.Get(table=table.info.id, schema=encode_schema(keys.schema)), encode_rows(keys))
+
+
+def test_idle_streams_are_given_back_after_a_while(serve, connect, schema):
+    server = serve()
+    db = connect(server)
+    table = db.create_table("t", schema)
+    table.get_one(id=1)
+    connection, clock = db._link.service, ManualClock()
+    assert server._streams.open == 1
+
+    connection._spares._clock = clock
+    table.get_one(id=1)
+    clock.advance(seconds=9)
+    connection._spares.drop_idle()
+    assert len(connection._spares._idle) == 1
+    clock.advance(seconds=2)
+    connection._spares.drop_idle()
+
+    assert connection._spares._idle == []
+    while server._streams.open:
+        pass
 
 
 def test_a_follower_goes_on_where_it_was_after_a_restart(serve, connect, schema, port):

@@ -152,6 +152,20 @@ def test_a_message_over_the_limit_is_refused_with_what_to_do(serve, connect, sch
     assert table.get_one(id=1) == {"id": 1, "v": "a"}
 
 
+def test_very_many_keys_are_looked_up_in_pieces_and_an_answer_has_a_limit(serve, connect, schema):
+    db = connect(serve(message_bytes_max=2_000_000))
+    table = db.create_table("t", schema, buckets=2)
+    table.put(pa.table({"id": range(50_000), "v": ["x"] * 50_000}))
+
+    found = table.get(pa.table({"id": range(49_990, 0, -1)}))
+
+    assert found.column("id").to_pylist() == list(range(49_990, 0, -1))
+    for start in range(0, 60, 20):
+        table.put([{"id": number, "v": "y" * 50_000} for number in range(start, start + 20)])
+    with pytest.raises(TooLarge, match="fewer at once"):
+        table.get(list(range(60)))
+
+
 def test_over_the_limit_of_streams_a_client_waits_and_then_hears_busy(serve, connect, schema):
     server = serve(streams_max=3)
     db = connect(server)

@@ -9,7 +9,6 @@ bytes of the protocol are in ``kolk.wire``; Flight is known here and in ``stream
 """
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -21,6 +20,7 @@ import pyarrow.flight as flight
 from kolk.client.address import Address
 from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
+from kolk.client.spares import Spares
 from kolk.client.streams import ChangeStream, Exchange, Pipeline, ScanStream, Stream, result, typed
 from kolk.codec.table import decode_table
 from kolk.errors import (
@@ -38,13 +38,14 @@ from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
+from kolk.runtime.clock import Clock
 from kolk.wire import messages as m
 from kolk.wire.rows import encode_rows, encode_schema, read_answer
 
 CONNECT_SECONDS = 5.0
 IN_FLIGHT = 4
 """Puts of one stream that are under way at once. A bucket remembers the last 5 of a writer, so all can be retried."""
-_SPARE_EXCHANGES = 16
+_KEYS_PER_CALL = 20_000
 _DESCRIPTOR = flight.FlightDescriptor.for_command(b"kolk")
 _CHANNEL = [
     # gRPC would wait up to two minutes before it looks again for a server that was restarted.
@@ -61,6 +62,7 @@ class Connection:
         self,
         address: Address,
         *,
+        clock: Clock,
         retry: Retry,
         deadlines: Deadlines,
         token: str | None = None,
@@ -73,10 +75,9 @@ class Connection:
         self._deadlines = deadlines
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode("latin-1"))]
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        # Guarded by _lock.
-        self._spare: list[Exchange] = []
+        self._spares = Spares(clock)
         self._closed = False
+        deadlines.each_tick = self._spares.drop_idle
         # Last, because it may refuse what it is given.
         scheme = "grpc+tls" if address.is_tls else "grpc+tcp"
         tls = {"tls_root_certs": tls_ca, "cert_chain": tls_cert, "private_key": tls_key} if address.is_tls else {}
@@ -158,7 +159,7 @@ class Connection:
 
         If the connection breaks, all that are not answered are sent again in order, with their tags.
         """
-        pipeline = Pipeline(self._exchange)
+        pipeline = Pipeline(self._new_exchange)
         source, failure = iter(writes), None
         try:
             while True:
@@ -180,8 +181,12 @@ class Connection:
             raise failure
 
     def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """See ``Service``."""
-        return self._get(m.Get(table=table, schema=encode_schema(keys.schema), names=_list(names)), keys)
+        """See ``Service``. Very many keys are asked for in pieces, so that no answer is too large for a message."""
+        head = m.Get(table=table, schema=encode_schema(keys.schema), names=_list(names))
+        if keys.num_rows <= _KEYS_PER_CALL:
+            return self._get(head, keys)
+        pieces = (keys.slice(start, _KEYS_PER_CALL) for start in range(0, keys.num_rows, _KEYS_PER_CALL))
+        return pa.concat_batches([self._get(head, piece) for piece in pieces])
 
     def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """See ``Service``."""
@@ -215,11 +220,8 @@ class Connection:
         """Let the connection go. Idempotent."""
         if os.getpid() != self._pid:
             return
-        with self._lock:
-            self._closed = True
-            spare, self._spare = self._spare, []
-        for exchange in spare:
-            exchange.end()
+        self._closed = True
+        self._spares.close()
         self._deadlines.close()
         self._client.close()
 
@@ -251,27 +253,26 @@ class Connection:
     def _call(self, message: pa.Buffer, deadline: Deadline) -> tuple[Any, pa.Buffer]:
         """A request with rows, and its answer with rows."""
         exchange = self._exchange()
-        answered = exchange.call(message, deadline)
-        self._keep(exchange)
+        try:
+            answered = exchange.call(message, deadline)
+        except Unavailable:
+            # The others lead to the same server, which is gone, or about to go and keeps them until its end.
+            self._spares.drop_all()
+            raise
+        self._spares.keep(exchange)
         return answered
 
     def _exchange(self) -> Exchange:
         self._check_usable()
-        with self._lock:
-            if self._spare:
-                return self._spare.pop()
+        return self._spares.take() or self._new_exchange()
+
+    def _new_exchange(self) -> Exchange:
+        self._check_usable()
         try:
             writer, reader = self._client.do_exchange(_DESCRIPTOR, self._options())
         except Exception as error:
             raise typed(error, self._address) from error
         return Exchange(writer, reader, self._deadlines, self._address)
-
-    def _keep(self, exchange: Exchange) -> None:
-        with self._lock:
-            if not self._closed and len(self._spare) < _SPARE_EXCHANGES:
-                self._spare.append(exchange)
-                return
-        exchange.end()
 
     def _acknowledged(self, pipeline: Pipeline) -> dict[str, int]:
         try:

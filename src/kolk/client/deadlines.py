@@ -30,6 +30,8 @@ class Deadlines:
     def __init__(self, clock: Clock, start: Callable[[Callable[[], None]], object]) -> None:
         self._clock = clock
         self._start = start
+        self.each_tick: Callable[[], None] = _nothing
+        """What else is to be done now and then. Set before the first call."""
         self._changed = threading.Condition()
         # Guarded by _changed.
         self._calls: set[Guarded] = set()
@@ -74,6 +76,11 @@ class Deadlines:
                 self._next = min(self._next, now + _TICK_SECONDS)
             for call in late:
                 call.cancel()
+            self.each_tick()
             with self._changed:
                 if not late and not self._closed:
                     self._changed.wait(max(self._next - self._clock.monotonic(), 0.001))
+
+
+def _nothing() -> None:
+    pass

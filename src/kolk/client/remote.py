@@ -33,6 +33,7 @@ def connect_to(
     clock, rng = SystemClock(), Rng()
     connection = Connection(
         address,
+        clock=clock,
         retry=Retry(clock, rng, float(timeout), pause),
         deadlines=Deadlines(clock, partial(start_thread, name="kolk-deadlines")),
         token=token,

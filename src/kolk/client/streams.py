@@ -68,10 +68,15 @@ class Exchange:
             self._writer.close()
 
     def _write(self, message: pa.Buffer) -> None:
-        if not self._begun:
-            self._writer.begin(EMPTY)
-            self._begun = True
-        self._writer.write_metadata(message)
+        try:
+            if not self._begun:
+                self._writer.begin(EMPTY)
+                self._begun = True
+            self._writer.write_metadata(message)
+        except (pa.ArrowException, OSError):
+            # The server has ended the stream; a read finds out why.
+            self._reader.read_chunk()
+            raise
 
     def _answered(self, chunk: flight.FlightStreamChunk) -> tuple[Any, pa.Buffer]:
         try:

@@ -120,6 +120,11 @@ class Transport(flight.FlightServerBase):
         served.method = type(call).__name__
         if isinstance(call, m.Get):
             found = self._api.get(principal, call, rows, served)
+            if found.nbytes > self._message_bytes_max:
+                raise TooLarge(
+                    f"the rows found have {found.nbytes:,} bytes, and an answer at most {self._message_bytes_max:,};"
+                    " ask for fewer at once, or scan"
+                )
             return m.Answer(result=encode_schema(found.schema)), encode_rows(found)
         self._disk.check()
         with self._budget.take(message.size):
