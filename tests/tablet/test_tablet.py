@@ -1,11 +1,13 @@
 """The tablet: puts in passes, each with its own frame, tag and fate."""
 
 import shutil
+import sys
 import threading
 
 import pyarrow as pa
 import pytest
 
+from kolk.config import Durability
 from kolk.errors import Closed, StaleTag, Stopped, TooLarge
 from kolk.merge.engine import ROW_BYTES_MAX
 from kolk.model.ids import PlainTag, SystemTag
@@ -81,6 +83,34 @@ def test_concurrent_puts_share_a_sync_but_not_a_frame(bench):
     assert syncs.count == 1
     assert ends == [2, 3, 4, 5, 6]
     assert [frame.header.tag for frame in frames(tablet)][1:] == [PlainTag(n, 0) for n in range(1, 6)]
+
+
+def test_puts_that_come_while_a_pass_begins_are_all_served(bench):
+    bench.durability = Durability.PROCESS
+    tablet = bench.open()
+    failures: list[BaseException] = []
+
+    def work(writer: int) -> None:
+        prepared = tablet.prepare(upsert((writer, writer)))
+        try:
+            for seq in range(300):
+                tablet.put(prepared, PlainTag(writer, seq))
+        except BaseException as error:  # noqa: BLE001 - what the test looks at
+            failures.append(error)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads change places all the time, so that a race shows itself
+    try:
+        threads = [threading.Thread(target=work, args=(writer,)) for writer in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+
+    assert failures == []
+    assert len(frames(tablet)) == 6 * 300
 
 
 class SyncCounter:

@@ -19,10 +19,8 @@ A tablet knows neither names nor sessions. It revokes its own views when it clos
 
 import struct
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
@@ -84,7 +82,8 @@ class Tablet:
         self._clock = clock
         self._signal = signal
         self._lock = threading.RLock()
-        self._queue: deque[_Pending] = deque()
+        # Appended to without the lock; every use of it is one step for the interpreter, so it needs none.
+        self._queue: list[_Pending] = []
         self._mutex = threading.Lock()
         # Guarded by _mutex, which is only held for a moment: the threads of the reads under way, each by a token.
         self._readers: dict[object, int] = {}
@@ -235,7 +234,8 @@ class Tablet:
 
     def _pass(self) -> None:
         """Serve everybody who waits; every one of them is done afterwards, whatever happens."""
-        batch = list(islice(self._queue, _PASS_PUTS_MAX))
+        # A slice, which is one step: an iterator would fail if another put came between its making and its use.
+        batch = self._queue[:_PASS_PUTS_MAX]
         try:
             self._check_writable()
             self._serve(batch)
