@@ -108,7 +108,12 @@ class Load:
                 self._add_place(error, skip_rows)
             raise
         if not quiet:
-            what = f"deleted the rows of {self._done:,} keys" if self._is_delete else f"put {self._done:,} rows"
+            plural = "" if self._done == 1 else "s"
+            what = (
+                f"deleted the rows of {self._done:,} key{plural}"
+                if self._is_delete
+                else f"put {self._done:,} row{plural}"
+            )
             note(f"{what} in {clock.monotonic() - started:.1f} s")
 
     def _delete(self, pieces: "Iterator[pa.Table]") -> Iterator[int]:
