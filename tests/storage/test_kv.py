@@ -51,7 +51,7 @@ def test_clearing_removes_every_row_and_no_record(kv):
 
     kv.apply([], {b"applied": b"2"}, clear=True)
 
-    assert kv.between(ROW_PREFIX, b"\x02") == []
+    assert list(kv.between(ROW_PREFIX, b"\x02")) == []
     assert kv.records(b"applied") == {b"applied": b"2"}
 
 
@@ -66,8 +66,8 @@ def test_a_range_has_its_start_and_not_its_end(kv):
     keys = [b"\x01a", b"\x01b", b"\x01c"]
     kv.apply([KvWrites(keys, [b"1", b"2", b"3"])], {})
 
-    assert kv.between(b"\x01a", b"\x01c") == [b"1", b"2"]
-    assert kv.between(b"\x01b", b"\x02") == [b"2", b"3"]
+    assert list(kv.between(b"\x01a", b"\x01c")) == [b"1", b"2"]
+    assert list(kv.between(b"\x01b", b"\x02")) == [b"2", b"3"]
 
 
 def test_a_pin_returns_the_old_rows_through_writes_flush_and_compaction(kv):
@@ -152,7 +152,7 @@ def test_a_kv_reopens_after_its_pins_are_closed(tmp_path, memory):
     kv.close()
 
     again = Kv(tmp_path / "kv", memory)
-    assert len(again.between(ROW_PREFIX, b"\x02")) == 10
+    assert len(list(again.between(ROW_PREFIX, b"\x02"))) == 10
     again.close()
     with pytest.raises(Closed):
         pin.take(1)

@@ -28,6 +28,7 @@ from kolk.errors import (
     InternalError,
     InvalidArgument,
     KolkError,
+    OffsetOutOfRange,
     OutcomeUnknown,
     PartialPut,
     TableExists,
@@ -162,8 +163,9 @@ class Engine:
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info = self._info(table)
-        self._check_size(write.rows)
+        self._check_count(write.rows)
         write = replace(write, rows=checked_rows(write.rows, expected_columns(info, write)))
+        self._check_size(write.rows)
         shares = self._prepare(info, write, tag)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
@@ -252,15 +254,16 @@ class Engine:
 
     def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
         """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one."""
-        info = self._info(table)
-        number = int(bucket) if bucket.isascii() and bucket.isdigit() else -1
-        if not 0 <= number < info.spec.buckets:
-            raise InvalidArgument(f"there is no bucket {bucket!r}; they are named 0 to {info.spec.buckets - 1}")
-        return read_changelog(self._tablets.get(info, info.bucket_id(number)), offset, stop)
+        return read_changelog(self._tablet(self._info(table), bucket), offset, stop)
 
     def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> TableChanges:
         """The changelog from these offsets on, which can be waited for."""
-        self._info(table)
+        info = self._info(table)
+        for bucket, offset in starts.items():
+            # Else it would wait there while others are written, as after an older copy of the folder was restored.
+            end = self._tablet(info, bucket).end
+            if offset > end:
+                raise OffsetOutOfRange(f"bucket {bucket!r} ends at offset {end}; {offset} is not written yet")
         return TableChanges(partial(self.read_changes, table), self._signal(table), starts, stops)
 
     def describe(self, table: TableId) -> dict[str, object]:
@@ -292,6 +295,14 @@ class Engine:
     def _info(self, table: TableId) -> TableInfo:
         return self.table_by_id(table)
 
+    def _tablet(self, info: TableInfo, bucket: str) -> Tablet:
+        """The bucket of this public name."""
+        # The length comes first: int itself raises on thousands of digits.
+        number = int(bucket) if len(bucket) < 9 and bucket.isascii() and bucket.isdigit() else -1
+        if not 0 <= number < info.spec.buckets or bucket != str(number):
+            raise InvalidArgument(f"there is no bucket {bucket[:40]!r}; they are named 0 to {info.spec.buckets - 1}")
+        return self._tablets.get(info, info.bucket_id(number))
+
     def _signal(self, table: TableId) -> Signal:
         return self._signals.setdefault(table, Signal())
 
@@ -301,13 +312,21 @@ class Engine:
         if self._closed:
             raise Closed("the database is closed; call kolk.connect again")
 
+    def _check_count(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows > self.config.put_rows_max:
+            raise self._too_large(f"{rows.num_rows:,} rows")
+
     def _check_size(self, rows: pa.RecordBatch) -> None:
-        if rows.num_rows > self.config.put_rows_max or rows.nbytes > self.config.put_bytes_max:
-            raise TooLarge(
-                f"a put takes at most {self.config.put_rows_max:,} rows and {self.config.put_bytes_max:,} bytes, this"
-                f" one has {rows.num_rows:,} and {rows.nbytes:,}; put it in pieces, for instance"
-                " `for piece in data.to_batches(max_chunksize=100_000): table.put(piece)`"
-            )
+        """Only for rows that were validated: to tell their size Arrow follows their offsets, wherever they lead."""
+        if rows.nbytes > self.config.put_bytes_max:
+            raise self._too_large(f"{rows.nbytes:,} bytes")
+
+    def _too_large(self, has: str) -> TooLarge:
+        return TooLarge(
+            f"a put takes at most {self.config.put_rows_max:,} rows and {self.config.put_bytes_max:,} bytes, this one"
+            f" has {has}; put it in pieces, for instance"
+            " `for piece in data.to_batches(max_chunksize=100_000): table.put(piece)`"
+        )
 
     def _prepare(self, info: TableInfo, write: Write, tag: PlainTag) -> list[tuple[Tablet, Prepared]]:
         shares = split(write.rows, self._buckets(info, write.rows, tag.writer + tag.seq), info.spec.buckets)

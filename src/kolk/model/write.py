@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidRows
 from kolk.model.options import MergeMode
-from kolk.model.schema import Column
+from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo
 
 
@@ -39,12 +39,23 @@ def expected_columns(info: TableInfo, write: Write) -> tuple[Column, ...]:
         raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
     if write.columns is not None and info.is_log:
         raise InvalidRows("a log table takes whole rows only")
+    if info.is_log and write.action is Action.DELETE:
+        raise InvalidRows("a log table has no rows to delete by key")
     if write.columns is not None:
-        for name in write.columns:
-            schema.column(name)
+        _check_targets(schema, write)
     if write.action is Action.DELETE:
         return schema.key_columns
     if write.columns is None:
         return schema.columns
     chosen = {*schema.primary_key, *write.columns}
     return tuple(column for column in schema.columns if column.name in chosen)
+
+
+def _check_targets(schema: Schema, write: Write) -> None:
+    """Target columns are outside the key: a partial delete would take the key from its row."""
+    for name in write.columns or ():
+        schema.column(name)
+        if name in schema.primary_key:
+            raise InvalidRows(f"the column {name!r} is part of the primary key; name columns outside of it")
+    if write.action is Action.DELETE and not write.columns:
+        raise InvalidRows("a partial delete names at least one column outside the key")

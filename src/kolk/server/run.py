@@ -6,12 +6,14 @@ stream that waits for its client, so a process that serves ends without waiting 
 
 import logging
 import os
+import resource
 import shutil
 import signal
 import ssl
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -223,6 +225,7 @@ def serve_until(
     """Serve until ``stop`` is set, then end the process: without ceremony if clients keep idle streams open."""
     # Lookups wait for the lock of the interpreter behind scans; this is how long at most.
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _allow_many_files()
     server = Server.open(folder, config, engine_config)
     try:
         if on_ready is not None:
@@ -236,6 +239,13 @@ def serve_until(
             logging.shutdown()
             sys.stdout.flush()
             os._exit(0)
+
+
+def _allow_many_files() -> None:
+    """An open bucket holds about seven files, and the usual limit of 1,024 is soft: raise it as far as we may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _stop_signal() -> threading.Event:

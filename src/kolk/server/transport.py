@@ -29,9 +29,11 @@ from kolk.wire.rows import encode_rows, encode_schema
 from kolk.wire.status import encode_error
 
 EMPTY = pa.schema([])
-_ERROR_TEXT_MAX = 2_000
-"""An error of a stream travels in a header, which has 8 KiB."""
+_ERROR_BYTES_MAX = 2_000
+"""An error of a stream travels in a header, which has 8 KiB, and grows by a third on its way."""
 _MIDDLEWARE = "kolk"
+_SERVED = (flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_GET)
+"""To calls of other methods Flight would answer with a traceback of ours."""
 
 
 class Transport(flight.FlightServerBase):
@@ -86,7 +88,7 @@ class Transport(flight.FlightServerBase):
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         """Stream a scan or a changelog."""
         principal = _principal(context)
-        with _as_flight():
+        with _as_flight(), self._closing_is_busy():
             request = m.decode_ticket(ticket.ticket)
             info, schema, pages = self._api.stream(principal, request)
         return flight.GeneratorStream(schema, self._stream(context, principal, request, str(info.name), pages))
@@ -164,6 +166,15 @@ class Transport(flight.FlightServerBase):
         return self._streams.working() if isinstance(ticket, m.Scan) else nullcontext()
 
     @contextmanager
+    def _closing_is_busy(self) -> Iterator[None]:
+        """A server that stops has closed its engine before it stops listening."""
+        try:
+            yield
+        except Closed:
+            self._streams.refuse_if_draining()
+            raise
+
+    @contextmanager
     def _open(self, kind: str, principal: Principal) -> Iterator[None]:
         with self._streams.one(principal.name), self._watch.stream(kind):
             yield
@@ -177,6 +188,8 @@ class _Door(flight.ServerMiddlewareFactory):
         self._watch = watch
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> "_Caller":
+        if info.method not in _SERVED:
+            raise flight.FlightServerError("Kolk does not serve this method of Flight; use kolk.connect")
         try:
             return _Caller(self._access.identify(_bearer(headers)))
         except AccessDenied as error:
@@ -234,6 +247,7 @@ def _as_flight() -> Iterator[None]:
         yield
     except KolkError as error:
         text = str(error)
-        if len(text) > _ERROR_TEXT_MAX:
-            error.args = (f"{text[:_ERROR_TEXT_MAX]}…",)
-        raise flight.FlightServerError(str(error), encode_error(error)) from None
+        if len(text.encode()) > _ERROR_BYTES_MAX:
+            error.args = (f"{text.encode()[:_ERROR_BYTES_MAX].decode(errors='ignore')}…",)
+        # The text is for those who use Flight itself; each character of it that is not ASCII takes up to twelve bytes.
+        raise flight.FlightServerError(ascii(text[:200])[1:-1], encode_error(error)) from None

@@ -44,7 +44,7 @@ _BLOCK_BYTES = 16 * 1024
 _BLOOM_BITS = 10
 _DAMAGED = "DAMAGED"
 _NO_SPACE = "No space left"
-_PAGE_BYTES = 64 * 2**20
+_PAGE_BYTES = 4 * 2**20
 _PART_BYTES = 2 * 2**20
 _PART_ROWS_MIN = 16
 _PART_ROWS_MAX = 256
@@ -164,10 +164,11 @@ class Kv:
         except Exception as error:
             raise self._translated(error) from error
 
-    def between(self, start: bytes, end: bytes) -> list[bytes]:
+    def between(self, start: bytes, end: bytes) -> Generator[bytes, None, None]:
         """The values of the keys from ``start`` up to, not including, ``end``, in key order."""
         with closing(self._items(start, end)) as items:
-            return [value for _, value in items]
+            for _, value in items:
+                yield value
 
     def records(self, prefix: bytes) -> dict[bytes, bytes]:
         """The bucket's own records whose names start with ``prefix``, by name."""

@@ -20,7 +20,7 @@ A tablet knows neither names nor sessions. It revokes its own views when it clos
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
@@ -46,6 +46,11 @@ _PASS_PUTS_MAX = 1_024
 _TRUNCATE_PAGE_ROWS = 16_384
 _READER_WAIT_SECONDS = 0.005
 _READER_WAITS_MAX = 2_000
+_GET_KEYS_MIN, _GET_KEYS_MAX = 64, 16_384
+_GET_BYTES = 16 * 2**20
+"""About how much one piece of a lookup brings; most lookups are one piece."""
+READ_BYTES_MAX = 256 * 2**20
+"""The most that one lookup brings: a few bytes of keys may stand for gigabytes of rows."""
 
 
 class _Pending:
@@ -133,14 +138,28 @@ class Tablet:
         return pending.end
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The stored values under these keys."""
+        """The stored values under these keys; TooLarge, before much is read, if they are too large together."""
+        found: list[bytes | None] = []
+        size, count = 0, _GET_KEYS_MIN
         with self._reading():
-            return self._kv.get(keys)
+            while len(found) < len(keys):
+                piece = self._kv.get(keys[len(found) : len(found) + count])
+                found += piece
+                size += sum(len(value) for value in piece if value is not None)
+                _check_read(size)
+                count = min(max(_GET_BYTES * len(found) // (size + 1), _GET_KEYS_MIN), _GET_KEYS_MAX)
+        return found
 
     def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The stored values of a range of keys, in key order."""
-        with self._reading():
-            return self._kv.between(start, end)
+        found: list[bytes] = []
+        size = 0
+        with self._reading(), closing(self._kv.between(start, end)) as values:
+            for value in values:
+                found.append(value)
+                size += len(value)
+                _check_read(size)
+        return found
 
     def read_log(self, offset: int, until: int, limit_bytes: int) -> Sequence[Frame]:
         """Frames from ``offset`` up to ``until``, which is at most the published end."""
@@ -400,6 +419,11 @@ def _interrupted() -> KolkError:
 def applied_value(offset: int) -> bytes:
     """The record that says up to where the KV has the log."""
     return _APPLIED_VALUE.pack(offset)
+
+
+def _check_read(size: int) -> None:
+    if size > READ_BYTES_MAX:
+        raise TooLarge(f"the rows take more than {READ_BYTES_MAX:,} bytes together; ask for fewer at once, or scan")
 
 
 def applied_offset(value: bytes | None) -> int:

@@ -12,6 +12,7 @@ from kolk.errors import InternalError, KolkError, PartialPut
 from kolk.model.ids import PlainTag
 
 _encoder = msgspec.msgpack.Encoder()
+_TEXT_MAX = 10_000
 
 
 class _Status(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,14 +45,20 @@ def _status(error: KolkError) -> _Status:
     if isinstance(error, PartialPut) and isinstance(error.tag, PlainTag):
         return _Status(
             code=error.code,
-            message=str(error),
+            message=_told(error),
             retriable=error.retriable,
             acknowledged=error.acknowledged,
             failed={bucket: encode_error(failure) for bucket, failure in error.failed.items()},
             writer=error.tag.writer.to_bytes(16, "big"),
             seq=error.tag.seq,
         )
-    return _Status(code=error.code, message=str(error), retriable=error.retriable)
+    return _Status(code=error.code, message=_told(error), retriable=error.retriable)
+
+
+def _told(error: KolkError) -> str:
+    """The message; one that quotes what came in may quote a lot."""
+    text = str(error)
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
 def _error(status: _Status) -> KolkError:

@@ -1,0 +1,182 @@
+"""The tables that hostile clients aim at, good messages to make bad ones of, and a good client beside them."""
+
+import datetime
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from time import perf_counter
+
+import pyarrow as pa
+from tests.faults.attacker import Attacker, Ticks
+from tests.faults.mutations import get_message, put_message
+from tests.faults.servers import PATIENCE_SECONDS, Server
+
+import kolk
+from kolk.wire import messages as m
+
+MIB = 2**20
+P99_SECONDS_MAX = 2.0
+"""On two cores that attackers, server and this client share; without attack it is a hundredth of that."""
+ROWS = kolk.Schema(
+    [
+        kolk.Column("key", "string", nullable=False),
+        kolk.Column("part", "int", nullable=False),
+        kolk.Column("price", "decimal(10, 2)"),
+        kolk.Column("items", "array<row<name string, count int>>"),
+        kolk.Column("tags", "map<string, bigint>"),
+        kolk.Column("at", "timestamp(3)"),
+        kolk.Column("open", "boolean"),
+        kolk.Column("code", "char(3)"),
+    ],
+    primary_key=["key", "part"],
+)
+EVENTS = kolk.Schema([kolk.Column("text", "string"), kolk.Column("number", "double")])
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The tables by id, and rows for them."""
+
+    rows: int
+    events: int
+    batch: pa.RecordBatch
+    keys: pa.RecordBatch
+    event_batch: pa.RecordBatch
+
+    @staticmethod
+    def make(db: kolk.Database) -> "Targets":
+        rows = db.create_table("rows", ROWS, buckets=4, bucket_key=["key"], if_not_exists=True)
+        events = db.create_table("events", EVENTS, buckets=2, if_not_exists=True)
+        batch = pa.RecordBatch.from_pylist([_row(number) for number in range(6)], schema=ROWS.arrow)
+        event_batch = pa.RecordBatch.from_pylist(
+            [{"text": "a", "number": 1.0}, {"text": None, "number": None}], schema=EVENTS.arrow
+        )
+        rows.put(batch)
+        events.put(event_batch)
+        return Targets(rows.info.id, events.info.id, batch, batch.select(["key", "part"]), event_batch)
+
+    def messages(self) -> list[bytes]:
+        """Good ones, of every kind."""
+        some = self.batch.select(["key", "part", "price", "code"])
+        return [
+            put_message(self.rows, self.batch),
+            put_message(self.rows, self.batch, mode="overwrite"),
+            put_message(self.rows, some, columns=["price", "code"]),
+            put_message(self.rows, self.keys, delete=True),
+            put_message(self.rows, self.keys, delete=True, columns=["price"]),
+            put_message(self.events, self.event_batch),
+            get_message(self.rows, self.keys),
+            get_message(self.rows, self.keys, names=["key", "price"]),
+            get_message(self.rows, self.keys.select(["key"]).slice(0, 1), prefix=1),
+        ]
+
+    def actions(self) -> list[bytes]:
+        """Good ones, but none that empties a table: changed, it could hit the table of the good client."""
+        columns = [
+            m.ColumnText("id", "int", False),
+            m.ColumnText("inside", "array<map<string, row<a int, b decimal(10, 2)>>>"),
+            m.ColumnText("at", "timestamp(3)"),
+        ]
+        options = {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "at"}
+        heads = [
+            m.Hello(protocol=m.PROTOCOL),
+            m.Status(),
+            m.CreateTable("made.up", columns, ["id"], 2, ["id"], options),
+            m.CreateTable("made.log", columns, options={"bucket.num": "3"}),
+            m.GetTable(name="rows"),
+            m.ListTables(),
+            m.DropTable(name="made.up"),
+            m.Bounds(table=self.rows),
+            m.OffsetsAt(table=self.rows, timestamp_ms=1_700_000_000_000),
+            m.Describe(table=self.rows),
+        ]
+        return [m.encode(head) for head in heads]
+
+    def tickets(self) -> list[bytes]:
+        """Good ones, all of which end."""
+        starts = dict.fromkeys("0123", 0)
+        heads = [
+            m.Scan(table=self.rows),
+            m.Scan(table=self.rows, names=["key", "price"], limit=3),
+            m.Follow(table=self.rows, starts=starts, stops=dict.fromkeys("0123", 1)),
+            m.Follow(table=self.events, starts={"0": 0}, stops={"0": 1}),
+        ]
+        return [m.encode(head) for head in heads]
+
+
+def _row(number: int) -> dict[str, object]:
+    return {
+        "key": f"key {number}",
+        "part": number,
+        "price": Decimal(number),
+        "items": [{"name": "x", "count": number}] * (number % 3),
+        "tags": [("a", number), ("b", None)],
+        "at": datetime.datetime(2026, 1, 1) if number % 2 else None,  # noqa: DTZ001 - a TIMESTAMP has no zone
+        "open": bool(number % 2),
+        "code": "abc",
+    }
+
+
+class Bystander(threading.Thread):
+    """A client that does nothing wrong: it puts, reads back what it put, and keeps how long that took."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.failure: BaseException | None = None
+        self.seconds: list[float] = []
+        self.begun = threading.Event()
+        self._url = url
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with kolk.connect(self._url) as db:
+                columns = [kolk.Column("id", "int"), kolk.Column("count", "bigint")]
+                table = db.create_table("bystander", kolk.Schema(columns, ["id"]), if_not_exists=True)
+                count = 0
+                while not self._stopped.wait(0.005):
+                    count += 1
+                    began = perf_counter()
+                    table.put({"id": count % 10, "count": count})
+                    found = table.get_one(id=count % 10)
+                    self.seconds.append(perf_counter() - began)
+                    assert found == {"id": count % 10, "count": count}
+                    self.begun.set()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.failure = error
+            self.begun.set()
+
+    def end(self) -> float:
+        """Stop; the answer is the 99th percentile of its seconds."""
+        self._stopped.set()
+        self.join(PATIENCE_SECONDS)
+        assert not self.is_alive(), "the good client hangs"
+        if self.failure is not None:
+            raise self.failure
+        return sorted(self.seconds)[len(self.seconds) * 99 // 100]
+
+
+@contextmanager
+def unharmed(server: Server, *, growth_bytes_max: int = 256 * MIB) -> Iterator[Attacker]:
+    """An attacker, at whose end the same server serves as before, a good client saw nothing, and nothing is left."""
+    pid, memory, failures = server.pid, server.memory_bytes, len(server.failures())
+    with kolk.connect(server.url) as db:
+        base = db.status()["streams"]
+        bystander = Bystander(server.url)
+        bystander.start()
+        assert bystander.begun.wait(PATIENCE_SECONDS)
+        try:
+            with Attacker(server.url) as attacker:
+                yield attacker
+        finally:
+            p99 = bystander.end() if server.is_alive else 0.0
+        assert server.is_alive, f"the server died: {server.log()[-2_000:]}"
+        assert server.pid == pid
+        assert p99 < P99_SECONDS_MAX, f"the good client waited {p99:.3f} s"
+        growth = server.memory_bytes - memory
+        assert growth < growth_bytes_max, f"{memory:,} bytes became {server.memory_bytes:,}"
+        attacker.figures = {"p99_ms": round(p99 * 1_000), "growth_mb": max(growth, 0) // 10**6}
+        assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["streams"] <= base), db.status()
+    assert server.failures()[failures:] == []

@@ -1,0 +1,183 @@
+"""Messages as bytes: what is encoded is decoded, and what is no message is refused with a name."""
+
+import contextlib
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kolk.errors import InvalidArgument, InvalidInput, TooLarge
+from kolk.wire import messages as m
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+IDS = st.integers(0, 2**63 - 1)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+NAMES = st.lists(TEXTS, max_size=5)
+WRITERS = st.binary(min_size=16, max_size=16)
+
+ACTIONS = st.one_of(
+    st.builds(m.Hello, protocol=INT64, client=TEXTS),
+    st.builds(m.Status),
+    st.builds(
+        m.CreateTable,
+        name=TEXTS,
+        columns=st.lists(st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans()), max_size=4),
+        primary_key=NAMES,
+        buckets=INT64,
+        bucket_key=NAMES,
+        options=st.dictionaries(TEXTS, TEXTS, max_size=4),
+        if_not_exists=st.booleans(),
+    ),
+    st.builds(m.GetTable, name=TEXTS),
+    st.builds(m.ListTables),
+    st.builds(m.DropTable, name=TEXTS, table=st.none() | IDS),
+    st.builds(m.Truncate, table=IDS),
+    st.builds(m.Bounds, table=IDS),
+    st.builds(m.OffsetsAt, table=IDS, timestamp_ms=INT64),
+    st.builds(m.Describe, table=IDS),
+)
+CALLS = st.one_of(
+    st.builds(
+        m.Put,
+        table=IDS,
+        writer=WRITERS,
+        seq=IDS,
+        schema=st.binary(max_size=40),
+        delete=st.booleans(),
+        columns=st.none() | NAMES,
+        mode=TEXTS,
+    ),
+    st.builds(m.Get, table=IDS, schema=st.binary(max_size=40), prefix=st.integers(0, 32), names=st.none() | NAMES),
+)
+TICKETS = st.one_of(
+    st.builds(m.Scan, table=IDS, names=st.none() | NAMES, limit=st.none() | IDS),
+    st.builds(
+        m.Follow,
+        table=IDS,
+        starts=st.dictionaries(TEXTS, INT64, max_size=4),
+        stops=st.dictionaries(TEXTS, st.none() | INT64, max_size=4),
+    ),
+)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | INT64 | TEXTS | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+ANSWERS = st.builds(m.Answer, result=PLAIN, error=st.none() | st.binary(max_size=40))
+PAGES = st.builds(
+    m.Page,
+    offsets=st.none() | st.dictionaries(TEXTS, INT64, max_size=4),
+    bucket=st.none() | TEXTS,
+    next_offset=INT64,
+)
+DECODERS = {
+    m.decode_action: ACTIONS,
+    m.decode_call: CALLS,
+    m.decode_ticket: TICKETS,
+    m.decode_answer: ANSWERS,
+    m.decode_page: PAGES,
+}
+HEADS = st.one_of(*DECODERS.values())
+
+
+@pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
+@given(data=st.data())
+def test_a_head_that_is_decoded_is_the_one_that_was_encoded(decode, data):
+    head = data.draw(DECODERS[decode])
+
+    assert decode(m.encode(head)) == head
+
+
+@given(head=HEADS, rows=st.none() | st.binary(max_size=100))
+def test_a_message_splits_into_what_it_was_joined_of(head, rows):
+    joined = m.join(head, None if rows is None else pa.py_buffer(rows))
+
+    found, rest = m.split(joined)
+
+    assert bytes(found) == m.encode(head)
+    assert rest.to_pybytes() == (rows or b"")
+
+
+@given(head=HEADS, rows=st.binary(min_size=1, max_size=100))
+def test_rows_start_at_a_multiple_of_eight(head, rows):
+    joined = m.join(head, pa.py_buffer(rows))
+
+    _, rest = m.split(joined)
+
+    assert (rest.address - joined.address) % 8 == 0
+
+
+@given(head=HEADS, rows=st.binary(max_size=40), data=st.data())
+def test_a_message_that_is_cut_off_in_its_head_is_refused(head, rows, data):
+    whole = m.join(head, pa.py_buffer(rows)).to_pybytes()
+    kept = data.draw(st.integers(0, 4 + len(m.encode(head)) - 1))
+
+    with pytest.raises(InvalidArgument):
+        m.split(pa.py_buffer(whole[:kept]))
+
+
+@pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
+@given(data=st.data())
+def test_garbage_is_refused_as_invalid_and_nothing_else(decode, data):
+    garbage = data.draw(st.binary(max_size=60) | PLAIN.map(msgspec.msgpack.encode) | _damaged(DECODERS[decode]))
+
+    _is_typed(lambda: decode(garbage))
+
+
+@given(garbage=st.binary(max_size=60))
+def test_garbage_splits_or_is_refused(garbage):
+    _is_typed(lambda: m.split(pa.py_buffer(garbage)))
+
+
+@pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        b"\x91" * 100_000,
+        b"\x81\xa1a" * 100_000,
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\xa2\xff\xfe",
+    ],
+    ids=["deep lists", "deep maps", "long list", "long map", "long bytes", "long text", "long extension", "no UTF-8"],
+)
+def test_a_bomb_in_a_head_is_refused(decode, bomb):
+    with pytest.raises(InvalidArgument):
+        decode(bomb)
+
+
+def test_a_head_that_says_it_is_too_long_is_refused():
+    with pytest.raises(TooLarge):
+        m.split(pa.py_buffer((m.HEAD_BYTES_MAX + 1).to_bytes(4, "little") + b"\0" * 64))
+
+
+def test_an_action_that_is_too_long_is_refused():
+    with pytest.raises(TooLarge):
+        m.decode_action(b"\0" * (m.HEAD_BYTES_MAX + 1))
+
+
+def test_requests_without_rows_are_not_taken_for_requests_with_rows():
+    with pytest.raises(InvalidArgument):
+        m.decode_call(m.encode(m.Status()))
+
+
+def _damaged(heads):
+    """Encoded heads with one byte changed."""
+    return st.tuples(heads.map(m.encode), st.integers(0, 2**31), st.integers(1, 255)).map(
+        lambda drawn: _flipped(drawn[0], drawn[1] % len(drawn[0]), drawn[2])
+    )
+
+
+def _flipped(data: bytes, place: int, by: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ by]) + data[place + 1 :]
+
+
+def _is_typed(step):
+    """Whether it succeeds, or fails by saying that the input is wrong."""
+    with contextlib.suppress(InvalidInput):
+        step()
