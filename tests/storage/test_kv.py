@@ -200,7 +200,7 @@ def test_buckets_share_one_block_cache(tmp_path, memory):
     first, second = Kv(tmp_path / "1", memory), Kv(tmp_path / "2", memory)
     put(first, range(10_000), bytes(100))
     first.flush()
-    first.between(ROW_PREFIX, b"\x02")
+    list(first.between(ROW_PREFIX, b"\x02"))
 
     used = [kv._db.property_int_value("rocksdb.block-cache-usage") for kv in (first, second)]
 
