@@ -66,6 +66,7 @@ def connect(
     tls_cert: str | os.PathLike[str] | None = None,
     tls_key: str | os.PathLike[str] | None = None,
     timeout: float = 30.0,
+    allow_plaintext: bool = False,
     config: EngineConfig | None = None,
 ) -> "Database":
     """Open a database: a folder in this process, or a server.
@@ -75,8 +76,9 @@ def connect(
 
     ``kolk.connect("kolk://127.0.0.1:9123")`` is a server. ``token`` (or the environment's ``KOLK_TOKEN``) says who you
     are. ``tls_ca`` is a file with the authority of its certificate, and makes the connection encrypted, as does
-    ``kolk+tls://``; ``tls_cert`` and ``tls_key`` are your own certificate, where the server wants one. A call that
-    fails in a way that a retry can mend is tried again for ``timeout`` seconds.
+    ``kolk+tls://``; ``tls_cert`` and ``tls_key`` are your own certificate, where the server wants one. A token goes to
+    another machine in the clear only with ``allow_plaintext``. A call has ``timeout`` seconds; within them it is tried
+    again if it fails in a way that a retry can mend.
     """
     if not isinstance(target, str | os.PathLike):
         raise InvalidArgument(f"give the path of a folder or the address of a server, not a {type(target).__name__}")
@@ -88,7 +90,15 @@ def connect(
         if config is not None:
             raise InvalidArgument("config is for a folder in this process; a server has its own settings")
         token = os.environ.get("KOLK_TOKEN") if token is None else token
-        return connect_to(str(target), token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, timeout=timeout)
+        return connect_to(
+            str(target),
+            token=token,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            timeout=timeout,
+            allow_plaintext=allow_plaintext,
+        )
     if token is not None or tls_ca is not None or tls_cert is not None or tls_key is not None:
         raise InvalidArgument(f"{target} is a folder, which takes no token and no TLS; a server is kolk://host:port")
     if "\0" in str(target):

@@ -45,10 +45,15 @@ from typing import ClassVar
 
 
 class KolkError(Exception):
-    """The root. Catch it to catch everything that Kolk raises on purpose."""
+    """The root. Catch it to catch everything that Kolk raises on purpose.
+
+    ``tag``, if there is one, is that of the put that failed: put again with the same data and ``tag=error.tag``, it is
+    applied once, whatever became of it.
+    """
 
     code: ClassVar[int] = 1
     retriable: bool = False
+    tag: object = None
 
 
 class InvalidInput(KolkError, ValueError):
@@ -130,11 +135,9 @@ class TableExists(AlreadyExists):
 
 
 class Unavailable(KolkError):
-    """The request is fine, but it cannot be served now. ``tag``, if there is one, is that of the put that failed: with
-    the same data and ``tag=error.tag`` it is applied once, whatever became of it."""
+    """The request is fine, but it cannot be served now."""
 
     code = 40
-    tag: object = None
 
 
 class FolderInUse(Unavailable):
@@ -193,7 +196,7 @@ class Unreachable(Unavailable):
 
 
 class TimedOut(Unavailable):
-    """The call did not end within its deadline. A put may have been applied or not: see ``tag``."""
+    """The call did not end within its deadline. A put may have been applied, or may still be: see ``tag``."""
 
     code, retriable = 54, True
 

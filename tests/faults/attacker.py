@@ -35,7 +35,7 @@ class Attacker:
         """What the attack cost others, for ``write_figures``."""
         self.client = flight.FlightClient(url.replace("kolk", "grpc+tcp", 1))
         self._clock = SystemClock()
-        self._deadlines = Deadlines(self._clock, partial(start_thread, name="deadlines"))
+        self._deadlines = Deadlines(self._clock, partial(start_thread, name="deadlines"), lambda: None)
         self._exchange: Exchange | None = None
 
     def call(self, message: bytes) -> KolkError | None:
@@ -66,7 +66,7 @@ class Attacker:
         """Ask for a stream, and read a few of its pages."""
         stream = None
         try:
-            stream = Stream(self.client.do_get(flight.Ticket(ticket)), self._deadlines, self.address)
+            stream = self.open_stream(ticket)
             for _ in range(pages):
                 if stream.next(ANSWER_SECONDS) is None:
                     break
@@ -76,6 +76,11 @@ class Attacker:
             if stream is not None:
                 stream.cancel()
         return None
+
+    def open_stream(self, ticket: bytes) -> Stream:
+        """Ask for a stream, and read nothing of it."""
+        exchange = Exchange(*self.client.do_exchange(DESCRIPTOR), self._deadlines, self.address)
+        return Stream(exchange, m.framed(ticket), Deadline(self._clock, ANSWER_SECONDS))
 
     def idle_exchange(self) -> tuple[flight.FlightStreamWriter, flight.FlightStreamReader]:
         """An exchange that is open and on which nothing is sent."""

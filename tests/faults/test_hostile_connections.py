@@ -11,7 +11,6 @@ import urllib.request
 from contextlib import ExitStack, closing, contextmanager
 
 import pyarrow as pa
-import pyarrow.flight as flight
 import pytest
 from tests.faults.attacker import Attacker, Ticks, end
 from tests.faults.campaign import ROOT, write_figures
@@ -140,10 +139,9 @@ def test_exchanges_on_which_nothing_is_sent_hold_nobody_up(server):
 
 def test_scans_that_nobody_reads_take_a_bounded_amount_of_memory(server, large):
     with unharmed(server) as attacker, ExitStack() as opened:
-        readers = []
-        for _ in range(UNREAD):  # each on a connection of its own, with a window of its own
-            client = opened.enter_context(Attacker(server.url)).client
-            readers.append(client.do_get(flight.Ticket(m.encode(m.Scan(table=large)))))
+        # Each on a connection of its own, with a window of its own.
+        attackers = [opened.enter_context(Attacker(server.url)) for _ in range(UNREAD)]
+        readers = [each.open_stream(m.encode(m.Scan(table=large))) for each in attackers]
         with kolk.connect(server.url) as db:
             assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["streams"] >= UNREAD)
         assert attacker.stream(m.encode(m.Scan(table=large))) is None
@@ -200,8 +198,8 @@ def test_a_server_stops_when_it_is_told_to_whatever_its_clients_do(tmp_path):
         opened.enter_context(connections(port_of(server.url), SILENT))
         opened.enter_context(connections(port_of(server.http_url), DRIPPING))
         idle = [attacker.idle_exchange() for _ in range(IDLE)]
-        unread = attacker.client.do_get(flight.Ticket(m.encode(m.Scan(table=table.info.id))))
-        following = attacker.client.do_get(flight.Ticket(m.encode(m.Follow(table=table.info.id, starts={}, stops={}))))
+        unread = attacker.open_stream(m.encode(m.Scan(table=table.info.id)))
+        following = attacker.open_stream(m.encode(m.Follow(table=table.info.id, starts={"0": 0}, stops={})))
         with kolk.connect(server.url) as db:
             assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["streams"] >= IDLE)
 

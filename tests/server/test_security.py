@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import trustme
 
@@ -161,6 +162,57 @@ def test_each_operation_needs_its_grant(serve, connect, schema, tokens):
     assert table.get_one(id=2) == {"id": 2, "v": "b"}
 
 
+def test_who_may_only_create_does_not_learn_what_is_there(serve, connect, schema, tokens):
+    server = serve()
+    connect(server, token=secret(tokens, "*=all", name="owner")).create_table("hr.pay", schema)
+    maker = connect(server, token=secret(tokens, "*=create", name="maker"))
+
+    with pytest.raises(PermissionDenied, match="maker may not describe"):
+        maker.create_table("hr.pay", schema, if_not_exists=True)
+    assert maker.create_table("hr.more", schema, if_not_exists=True).name == "hr.more"
+
+
+def test_what_may_not_be_written_is_told_at_once_also_in_a_stream(serve, connect, schema, tokens):
+    server = serve()
+    connect(server, token=secret(tokens, "*=all", name="owner")).create_table("t", schema)
+    table = connect(server, token=secret(tokens, "*=read", name="reader")).table("t")
+    batch = pa.table({"id": range(20_000), "v": ["x" * 500] * 20_000})
+    table._link.service._retry._pause = lambda seconds: pytest.fail(f"waited {seconds} s")
+
+    with pytest.raises(PermissionDenied, match="reader may not write") as caught:
+        list(table.put_stream([batch] * 6))
+
+    assert caught.value.tag is not None
+
+
+def test_a_token_does_not_leave_this_machine_in_the_clear():
+    with pytest.raises(InvalidArgument, match="allow_plaintext") as caught:
+        kolk.connect("kolk://192.0.2.1:9", token="kolk_secret")
+    assert "kolk_secret" not in str(caught.value)
+    with pytest.raises(Unreachable):
+        kolk.connect("kolk://192.0.2.1:9", token="kolk_secret", allow_plaintext=True, timeout=0.2)
+
+
+@pytest.mark.parametrize("url", ["kolk://me:hunter2@h:99999", "kolk://h:1?token=hunter2", "kolk://h:1/hunter2"])
+def test_a_secret_in_an_address_is_not_quoted(url):
+    with pytest.raises(InvalidArgument) as caught:
+        kolk.connect(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_metrics_want_a_token_where_calls_do(serve, tokens):
+    text = secret(tokens, "t=read")
+    server = serve(http_port=0)
+
+    with urllib.request.urlopen(_bearing(f"{server.http_url}/metrics", text)) as answer:
+        assert answer.status == 200
+    with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+        urllib.request.urlopen(f"{server.http_url}/metrics")
+    caught.value.close()
+    with urllib.request.urlopen(f"{server.http_url}/ready") as answer:
+        assert answer.status == 200
+
+
 def test_tables_of_others_are_not_there(serve, connect, schema, tokens):
     server = serve()
     owner = connect(server, token=secret(tokens, "*=all", name="owner"))
@@ -279,7 +331,7 @@ def test_no_secret_is_in_any_log_metric_error_or_status(serve, connect, schema, 
         db.create_table("u", schema)
     told += [repr(caught.value), repr(db), repr(db._link.service.__class__), json.dumps(db.status())]
     for page in ("metrics", "status", "ready", "live", ""):
-        told.append(urllib.request.urlopen(f"{server.http_url}/{page}").read().decode())
+        told.append(urllib.request.urlopen(_bearing(f"{server.http_url}/{page}", text)).read().decode())
     server.close()
 
     everything = "\n".join([*told, stream.getvalue()])

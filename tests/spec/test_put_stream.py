@@ -52,3 +52,37 @@ def test_partial_updates_can_be_streamed(pages):
 
 def test_an_empty_stream_puts_nothing(pages):
     assert list(pages.put_stream([])) == []
+
+
+def test_each_batch_is_put_before_more_are_asked_for_than_may_be_under_way(pages):
+    taken = []
+
+    def source():
+        for number in range(8):
+            taken.append(number)
+            yield batch(number)
+
+    for seen, _ in enumerate(pages.put_stream(source()), 1):
+        assert len(taken) - seen <= 3
+
+
+def test_what_was_taken_when_the_stream_is_left_early_is_put_all_the_same(pages):
+    taken = []
+
+    def source():
+        for number in range(8):
+            taken.append(number)
+            yield [{"page": f"/{number}", "pv": number, "title": None}]
+
+    results = pages.put_stream(source())
+    next(results)
+    results.close()
+
+    assert sorted(pages.scan().to_arrow().column("pv").to_pylist()) == taken
+
+
+def test_the_error_of_any_failed_put_has_its_tag(pages):
+    with pytest.raises(InvalidRows) as caught:
+        list(pages.put_stream([batch(0), [{"page": "/", "pv": "x", "title": None}]]))
+
+    assert caught.value.tag.seq == 1

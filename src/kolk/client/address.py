@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from kolk.config import is_loopback
 from kolk.errors import InvalidArgument
 
 DEFAULT_PORT = 9123
@@ -24,14 +25,19 @@ class Address:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise InvalidArgument(f"{url!r} is not the address of a server: {error}") from None
+            raise InvalidArgument(f"this is not the address of a server ({error}): it is kolk://host:port") from None
         if parts.scheme not in (_PLAIN, _TLS):
             raise InvalidArgument(f"an address is kolk://host:port or kolk+tls://host:port, not {parts.scheme}://...")
         if parts.username is not None or parts.password is not None:
             raise InvalidArgument("an address has no user or password; give the token as kolk.connect(url, token=...)")
         if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise InvalidArgument(f"an address is kolk://host:port and nothing more, not {url!r}")
+            raise InvalidArgument("an address is kolk://host:port and nothing more")
         return Address(host, DEFAULT_PORT if port is None else port, parts.scheme == _TLS)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine."""
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

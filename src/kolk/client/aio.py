@@ -8,8 +8,9 @@ loop in which it was opened.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
+from kolk.runtime.threads import start_thread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +125,8 @@ class AsyncTable:
         return await self._run(self._inner.describe)
 
     async def put(self, data: Data, *args: Any, **options: Any) -> PutResult:
-        """See ``kolk.Table.put``. Puts that are awaited together may be applied in any order."""
+        """See ``kolk.Table.put``. Puts that are awaited together may be applied in any order, and one whose task is
+        cancelled goes on in its thread; with a ``tag`` of your own you can put it again."""
         return await self._run(self._inner.put, data, *args, **options)
 
     async def delete(self, keys: Data, *args: Any, **options: Any) -> PutResult:
@@ -254,13 +257,19 @@ class Opening(Generic[R]):
 
 
 class _Thread:
-    """One thread for one scan or changelog."""
+    """One thread for one scan or changelog. A daemon: a follower that nobody closed must not keep a process alive."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "kolk-aio-stream")
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._ended = False
+        start_thread(self._work, "kolk-aio-stream")
 
     async def run(self, call: Callable[[], T]) -> T:
-        return await _in_thread(self._pool, call)
+        if self._ended:
+            raise Closed("this is closed; open it again")
+        future: Future[T] = Future()
+        self._calls.put((call, future))
+        return await asyncio.wrap_future(future)
 
     async def each(self, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
         # With a mark for the end, since a StopIteration cannot leave a thread.
@@ -268,7 +277,17 @@ class _Thread:
             yield batch
 
     def end(self) -> None:
-        self._pool.shutdown(wait=False)
+        self._ended = True
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (item := self._calls.get()) is not None:
+            call, future = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                    future.set_exception(error)
 
 
 async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
@@ -318,9 +337,10 @@ class _Lookups:
             except Exception as error:  # noqa: BLE001 - raised where it was asked for
                 rows = [error] * len(taken)
             except BaseException:
-                # The loop ends in the middle: nobody is left waiting.
-                for _, found in taken:
+                # Closed, or the loop ends, in the middle: nobody is left waiting.
+                for _, found in (*taken, *self._waiting):
                     found.cancel()
+                self._waiting.clear()
                 raise
             for (_, found), row in zip(taken, rows, strict=True):
                 if found.done():

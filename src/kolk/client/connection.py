@@ -9,7 +9,7 @@ bytes of the protocol are in ``kolk.wire``; Flight is known here and in ``stream
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -38,7 +38,6 @@ from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
-from kolk.runtime.clock import Clock
 from kolk.wire import messages as m
 from kolk.wire.rows import encode_rows, encode_schema, read_answer
 
@@ -50,8 +49,9 @@ _DESCRIPTOR = flight.FlightDescriptor.for_command(b"kolk")
 _CHANNEL = [
     # gRPC would wait up to two minutes before it looks again for a server that was restarted.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # In spite of its name this is how long one attempt may take; a slow line needs its time.
+    ("grpc.min_reconnect_backoff_ms", int(CONNECT_SECONDS * 1_000)),
 ]
 
 
@@ -62,9 +62,9 @@ class Connection:
         self,
         address: Address,
         *,
-        clock: Clock,
         retry: Retry,
         deadlines: Deadlines,
+        spares: Spares,
         token: str | None = None,
         tls_ca: bytes | None = None,
         tls_cert: bytes | None = None,
@@ -75,9 +75,8 @@ class Connection:
         self._deadlines = deadlines
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode("latin-1"))]
         self._pid = os.getpid()
-        self._spares = Spares(clock)
+        self._spares = spares
         self._closed = False
-        deadlines.each_tick = self._spares.drop_idle
         # Last, because it may refuse what it is given.
         scheme = "grpc+tls" if address.is_tls else "grpc+tcp"
         tls = {"tls_root_certs": tls_ca, "cert_chain": tls_cert, "private_key": tls_key} if address.is_tls else {}
@@ -148,33 +147,37 @@ class Connection:
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """See ``Service``."""
         message = _put_message(table, write, tag)
-        try:
-            return self._retry.run(lambda deadline: self._call(message, deadline)[0])
-        except Unavailable as error:
-            error.tag = tag
-            raise
+        return self._retry.run(lambda deadline: self._call(message, deadline)[0])
 
-    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Iterator[dict[str, int]]:
-        """See ``Service``. Several are under way at once; the answers come in order.
+    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
+        """See ``Service``. Each is sent as it comes, and the answers are taken in order, with ``IN_FLIGHT`` under way.
 
         If the connection breaks, all that are not answered are sent again in order, with their tags.
         """
         pipeline = Pipeline(self._new_exchange)
-        source, failure = iter(writes), None
+        failure: Exception | None = None
         try:
+            source = iter(writes)
             while True:
-                while failure is None and len(pipeline.waiting) < IN_FLIGHT:
-                    try:
-                        write, tag = next(source)
-                    except StopIteration:
-                        break
-                    except Exception as error:  # noqa: BLE001 - raised below, after the answers to what was sent
-                        failure = error
-                        break
-                    pipeline.waiting.append((_put_message(table, write, tag), tag))
-                if not pipeline.waiting:
+                try:
+                    write, tag = next(source)
+                except StopIteration:
                     break
-                yield self._acknowledged(pipeline)
+                except Exception as error:  # noqa: BLE001 - raised below, after the answers to what was sent
+                    failure = error
+                    break
+                pipeline.waiting.append((_put_message(table, write, tag), tag))
+                with suppress(Unavailable):  # told, and tried again, when its answer is due
+                    pipeline.send(self._retry.deadline())
+                if len(pipeline.waiting) >= IN_FLIGHT:
+                    yield self._retry.run(pipeline.advance)
+            while pipeline.waiting:
+                yield self._retry.run(pipeline.advance)
+        except GeneratorExit:
+            # What was taken is applied all the same, so that nobody has to guess what was.
+            while pipeline.waiting:
+                self._retry.run(pipeline.advance)
+            raise
         finally:
             pipeline.end()
         if failure is not None:
@@ -196,7 +199,7 @@ class Connection:
     def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> ScanStream:
         """See ``Service``."""
         ticket = m.Scan(table=table, names=_list(names), limit=limit)
-        return self._retry.run(lambda deadline: ScanStream(self._open(ticket), deadline, self._retry))
+        return self._retry.run(lambda deadline: ScanStream(self._open(ticket, deadline), deadline, self._retry))
 
     # --- the log
 
@@ -211,8 +214,8 @@ class Connection:
     def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> ChangeStream:
         """See ``Service``."""
 
-        def reopened(offsets: Mapping[str, int]) -> Stream:
-            return self._open(m.Follow(table=table, starts=dict(offsets), stops=dict(stops)))
+        def reopened(offsets: Mapping[str, int], deadline: Deadline) -> Stream:
+            return self._open(m.Follow(table=table, starts=dict(offsets), stops=dict(stops)), deadline)
 
         return ChangeStream(reopened, starts, self._retry)
 
@@ -274,20 +277,8 @@ class Connection:
             raise typed(error, self._address) from error
         return Exchange(writer, reader, self._deadlines, self._address)
 
-    def _acknowledged(self, pipeline: Pipeline) -> dict[str, int]:
-        try:
-            return self._retry.run(pipeline.advance)
-        except Unavailable as error:
-            error.tag = pipeline.waiting[0][1]
-            raise
-
-    def _open(self, ticket: m.Ticket) -> Stream:
-        self._check_usable()
-        try:
-            reader = self._client.do_get(flight.Ticket(m.encode(ticket)), self._options())
-        except Exception as error:
-            raise typed(error, self._address) from error
-        return Stream(reader, self._deadlines, self._address)
+    def _open(self, ticket: m.Ticket, deadline: Deadline) -> Stream:
+        return Stream(self._new_exchange(), m.join(ticket), deadline)
 
     def _options(self) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(headers=self._headers)

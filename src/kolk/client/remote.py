@@ -9,6 +9,7 @@ from kolk.client.connection import Connection
 from kolk.client.database import Database
 from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Retry
+from kolk.client.spares import Spares
 from kolk.errors import InvalidArgument
 from kolk.runtime.clock import SystemClock, pause
 from kolk.runtime.rng import Rng
@@ -18,7 +19,14 @@ _File = str | os.PathLike[str] | None
 
 
 def connect_to(
-    url: str, *, token: str | None, tls_ca: _File, tls_cert: _File, tls_key: _File, timeout: float
+    url: str,
+    *,
+    token: str | None,
+    tls_ca: _File,
+    tls_cert: _File,
+    tls_key: _File,
+    timeout: float,
+    allow_plaintext: bool,
 ) -> Database:
     """See ``kolk.connect``."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
@@ -30,12 +38,18 @@ def connect_to(
     address = Address.parse(url)
     if tls_ca is not None or tls_cert is not None:
         address = Address(address.host, address.port, is_tls=True)
+    if token is not None and not (address.is_tls or address.is_loopback or allow_plaintext):
+        raise InvalidArgument(
+            f"a token for {address} would be readable on its way: give tls_ca=..., use kolk+tls://, or, where something"
+            " else encrypts, allow_plaintext=True"
+        )
     clock, rng = SystemClock(), Rng()
+    spares = Spares(clock)
     connection = Connection(
         address,
-        clock=clock,
         retry=Retry(clock, rng, float(timeout), pause),
-        deadlines=Deadlines(clock, partial(start_thread, name="kolk-deadlines")),
+        deadlines=Deadlines(clock, partial(start_thread, name="kolk-deadlines"), spares.drop_idle),
+        spares=spares,
         token=token,
         tls_ca=_contents(tls_ca),
         tls_cert=_contents(tls_cert),

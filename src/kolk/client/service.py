@@ -4,7 +4,7 @@ An engine in this process serves it, and so does a connection to a server. It sp
 batches; whoever serves it checks everything, and whoever calls it trusts nothing but its answers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -69,8 +69,9 @@ class Service(Protocol):
         """Apply a write once; the answer is the end offset of every bucket it touched."""
         ...
 
-    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Iterator[dict[str, int]]:
-        """Apply writes in order, several under way at once if that helps; the first that fails ends it."""
+    def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
+        """Apply writes in order, several under way at once if that helps; the first that fails ends it. Closed early,
+        it still applies all that it has taken."""
         ...
 
     def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ Each waits under a deadline and turns what Flight raises into what it means. A s
 owner opens another one.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ import pyarrow.flight as flight
 from kolk.client.address import Address
 from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
-from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable
+from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable, UsedAfterFork
 from kolk.model.ids import PlainTag
 from kolk.model.page import ChangelogPage
 from kolk.wire import messages as m
@@ -42,6 +43,7 @@ class Exchange:
         self._reader = reader
         self._deadlines = deadlines
         self._address = address
+        self._pid = os.getpid()
         self._begun = False
 
     def call(self, message: pa.Buffer, deadline: Deadline) -> tuple[Any, pa.Buffer]:
@@ -51,32 +53,37 @@ class Exchange:
             self._write(message)
             return self._reader.read_chunk()
 
-        return self._answered(self._within(deadline, both))
+        return self._answered(self._within(deadline.seconds_left, both))
 
-    def send(self, message: pa.Buffer, deadline: Deadline) -> None:
-        """Send a request; its answer comes after those to the requests before."""
-        self._within(deadline, lambda: self._write(message))
+    def send(self, message: pa.Buffer, deadline: Deadline) -> bool:
+        """Send a request, whose answer comes after those to the requests before. False if the server has ended the
+        stream: its last answers, and why, can still be received."""
+        return self._within(deadline.seconds_left, lambda: self._write(message))
 
     def receive(self, deadline: Deadline) -> tuple[Any, pa.Buffer]:
         """The next answer; raised if it is an error."""
-        return self._answered(self._within(deadline, self._reader.read_chunk))
+        return self._answered(self.read(deadline.seconds_left))
+
+    def read(self, seconds: float) -> flight.FlightStreamChunk:
+        """The next thing that the server sends, whatever it is."""
+        return self._within(seconds, self._reader.read_chunk)
 
     def end(self) -> None:
-        """Let the stream go. Idempotent."""
-        self._reader.cancel()
-        with suppress(Exception):
-            self._writer.close()
+        """Let the stream go. Idempotent; a forked child leaves it to its parent."""
+        if os.getpid() == self._pid:
+            self._reader.cancel()
+            with suppress(Exception):
+                self._writer.close()
 
-    def _write(self, message: pa.Buffer) -> None:
+    def _write(self, message: pa.Buffer) -> bool:
         try:
             if not self._begun:
                 self._writer.begin(EMPTY)
                 self._begun = True
             self._writer.write_metadata(message)
         except (pa.ArrowException, OSError):
-            # The server has ended the stream; a read finds out why.
-            self._reader.read_chunk()
-            raise
+            return False
+        return True
 
     def _answered(self, chunk: flight.FlightStreamChunk) -> tuple[Any, pa.Buffer]:
         try:
@@ -86,19 +93,22 @@ class Exchange:
             self.end()
             raise
 
-    def _within(self, deadline: Deadline, step: Callable[[], T]) -> T:
-        with self._deadlines.within(deadline.seconds_left, self._reader.cancel) as guarded:
+    def _within(self, seconds: float, step: Callable[[], T]) -> T:
+        if os.getpid() != self._pid:
+            raise UsedAfterFork("this was opened before a fork; call kolk.connect in the child")
+        with self._deadlines.within(seconds, self._reader.cancel) as guarded:
             try:
-                return step()
+                done = step()
             except BaseException as error:
                 self.end()
-                if guarded.is_cut_off:
-                    raise TimedOut(
-                        f"{self._address} did not answer in time; retry, or give a longer timeout"
-                    ) from error
+                if guarded.cut_off is not None:
+                    raise guarded.cut_off from error
                 if not isinstance(error, Exception):
                     raise
                 raise typed(error, self._address) from error
+            if guarded.cut_off is not None and done is False:
+                raise guarded.cut_off
+            return done
 
 
 class Pipeline:
@@ -110,14 +120,22 @@ class Pipeline:
         self._exchange: Exchange | None = None
         self._sent = 0
 
+    def send(self, deadline: Deadline) -> None:
+        """Send what is not sent, as far as the server takes it."""
+        if self._exchange is None:
+            self._exchange, self._sent = self._open(), 0
+        try:
+            while self._sent < len(self.waiting) and self._exchange.send(self.waiting[self._sent][0], deadline):
+                self._sent += 1
+        except BaseException:
+            self._exchange = None
+            raise
+
     def advance(self, deadline: Deadline) -> dict[str, int]:
         """Send what is not sent, and wait for the first answer."""
+        self.send(deadline)
+        assert self._exchange is not None
         try:
-            if self._exchange is None:
-                self._exchange, self._sent = self._open(), 0
-            while self._sent < len(self.waiting):
-                self._exchange.send(self.waiting[self._sent][0], deadline)
-                self._sent += 1
             offsets, _ = self._exchange.receive(deadline)
         except BaseException:
             self._exchange = None
@@ -135,27 +153,23 @@ class Pipeline:
 class Stream:
     """Batches that a server streams, each with a page. Confined to one reader; ``cancel`` may come from anywhere."""
 
-    def __init__(self, reader: flight.FlightStreamReader, deadlines: Deadlines, address: Address) -> None:
-        self._reader = reader
-        self._deadlines = deadlines
-        self._address = address
+    def __init__(self, exchange: Exchange, ticket: pa.Buffer, deadline: Deadline) -> None:
+        self._exchange = exchange
+        exchange.send(ticket, deadline)
 
     def next(self, seconds: float) -> tuple[pa.RecordBatch, m.Page] | None:
         """The next batch; None at the end."""
-        with self._deadlines.within(seconds, self._reader.cancel) as guarded:
-            try:
-                chunk = self._reader.read_chunk()
-            except StopIteration:
+        try:
+            chunk = self._exchange.read(seconds)
+        except Unreachable as error:
+            if isinstance(error.__cause__, StopIteration):
                 return None
-            except Exception as error:
-                if guarded.is_cut_off:
-                    raise TimedOut(f"{self._address} sent nothing for {seconds:g} s") from error
-                raise typed(error, self._address) from error
+            raise
         return chunk.data, m.decode_page(chunk.app_metadata)
 
     def cancel(self) -> None:
         """End the stream, also for a reader that waits."""
-        self._reader.cancel()
+        self._exchange.end()
 
 
 class ScanStream:
@@ -182,7 +196,9 @@ class ScanStream:
 class ChangeStream:
     """See ``ChangePages``. Goes on at its offsets when the connection breaks."""
 
-    def __init__(self, open_at: Callable[[Mapping[str, int]], Stream], starts: Mapping[str, int], retry: Retry) -> None:
+    def __init__(
+        self, open_at: Callable[[Mapping[str, int], Deadline], Stream], starts: Mapping[str, int], retry: Retry
+    ) -> None:
         self._open_at = open_at
         self._offsets = dict(starts)
         self._retry = retry
@@ -214,16 +230,21 @@ class ChangeStream:
     def _attempt(self, deadline: Deadline) -> tuple[pa.RecordBatch, m.Page] | None:
         if self._closed:
             raise Closed("this changelog is closed")
+        is_new = self._stream is None
         if self._stream is None:
-            self._stream = self._open_at(self._offsets)
+            self._stream = self._open_at(self._offsets, deadline)
         try:
-            return self._stream.next(min(_SILENCE_SECONDS, deadline.seconds_left))
+            # Only the opening has a deadline: signs of life come by the second, whatever the timeout of calls is.
+            found = self._stream.next(deadline.seconds_left if is_new else _SILENCE_SECONDS)
         except TimedOut as error:
             self._stream = None
             raise Unreachable(str(error)) from error
         except KolkError:
             self._stream = None
             raise
+        if found is None:
+            self._stream = None
+        return found
 
 
 def result(answer: m.Answer) -> Any:
@@ -247,13 +268,9 @@ def typed(error: Exception, address: Address) -> KolkError:
     if isinstance(error, flight.FlightUnauthorizedError):
         return PermissionDenied(said)
     if isinstance(error, flight.FlightTimedOutError):
-        return TimedOut(_late(address))
+        return TimedOut(f"{address} did not answer in time; retry, or give a longer timeout")
     if isinstance(error, StopIteration):
         said = "the server ended the connection"
     return Unreachable(
         f"{address} does not answer ({said}); is the server running there? `kolk serve FOLDER` starts one"
     )
-
-
-def _late(address: Address) -> str:
-    return f"{address} did not answer in time; retry, or give a longer timeout"

@@ -13,7 +13,7 @@ from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import Scan
 from kolk.client.service import Service
-from kolk.errors import InvalidArgument, InvalidRows
+from kolk.errors import InvalidArgument, InvalidRows, KolkError
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.schema import Schema
@@ -85,9 +85,10 @@ class Table:
     ) -> Iterator[PutResult]:
         """Put one batch after the other, in order: ``for result in table.put_stream(batches): ...``.
 
-        Over the network several are under way at once, which is the quickest way to load a table. Each is a put of its
-        own. The results come as the puts are acknowledged, and the first that fails ends the stream; to go on, give the
-        batches from the failed one on with ``tag=error.tag``. Nothing is put unless the results are taken.
+        Over the network several are under way at once, which is the quickest way to load a table: a result comes up to
+        three batches later. Each is a put of its own, and the first that fails ends the stream; to go on, give the
+        batches from that one on with ``tag=error.tag``. Batches are taken from the source as results are taken; those
+        that were taken when you stop early are put all the same.
         """
         targets, how = self._targets(columns), _mode(mode)
         if tag is not None:
@@ -113,9 +114,7 @@ class Table:
         if targets == ():
             raise InvalidArgument("a partial delete names at least one column outside the key")
         rows = key_batch(keys, self.schema)
-        return self._write(
-            Write(action=Action.DELETE, rows=rows, columns=self._targets(columns), mode=_mode(mode)), tag
-        )
+        return self._write(Write(action=Action.DELETE, rows=rows, columns=targets, mode=_mode(mode)), tag)
 
     def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, in the order of the keys; a key without a row is left out."""
@@ -203,9 +202,16 @@ class Table:
     def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
         if tag is not None:
             _check_tag(tag)
-            return PutResult(self._service.put(self._info.id, write, tag), tag)
+            return self._put(write, tag)
         with self._link.tags.borrow() as fresh:
-            return PutResult(self._service.put(self._info.id, write, fresh), fresh)
+            return self._put(write, fresh)
+
+    def _put(self, write: Write, tag: PlainTag) -> PutResult:
+        try:
+            return PutResult(self._service.put(self._info.id, write, tag), tag)
+        except KolkError as error:
+            error.tag = tag
+            raise
 
     def _upsert(self, data: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
         chosen = None if targets is None else {*self.schema.primary_key, *targets}
@@ -230,8 +236,15 @@ class Table:
                 waiting.append(next(tags))
                 yield write, waiting[-1]
 
-        for offsets in self._service.puts(self._info.id, writes()):
-            yield PutResult(offsets, waiting.popleft())
+        results = self._service.puts(self._info.id, writes())
+        try:
+            for offsets in results:
+                yield PutResult(offsets, waiting.popleft())
+        except KolkError as error:
+            error.tag = waiting[0] if waiting else next(tags)
+            raise
+        finally:
+            results.close()
 
     def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
         """The target columns outside the key; all of them is the same as none named."""

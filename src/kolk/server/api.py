@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kolk.codec.table import encode_table
 from kolk.engine.database import GET_KEYS_MAX, Engine
-from kolk.errors import InvalidArgument, PermissionDenied, TableNotFound
+from kolk.errors import InvalidArgument, PermissionDenied, TableExists, TableNotFound
 from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
@@ -57,7 +57,7 @@ class Api:
             case m.DropTable():
                 info = self._named(principal, action.name, Operation.DROP)
                 served.table = str(info.name)
-                return self._engine.drop_table(info.name, None if action.table is None else TableId(action.table))
+                return self._engine.drop_table(info.name, info.id if action.table is None else TableId(action.table))
             case m.Truncate():
                 return self._engine.truncate(self._table(principal, action.table, Operation.WRITE).id)
             case m.Bounds():
@@ -126,7 +126,13 @@ class Api:
             bucket_key=create.bucket_key or None,
             options=create.options,
         )
-        return _record(self._engine.create_table(spec, if_not_exists=create.if_not_exists))
+        try:
+            return _record(self._engine.create_table(spec))
+        except TableExists:
+            if not create.if_not_exists:
+                raise
+        # It is somebody's table, and its schema is not for everybody who may make others.
+        return _record(self._named(principal, create.name, Operation.DESCRIBE))
 
     def _scan(self, info: TableInfo, scan: m.Scan, names: tuple[str, ...] | None, schema: pa.Schema) -> Streamed:
         pages = self._engine.open_scan(info.id, names, scan.limit)

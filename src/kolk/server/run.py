@@ -195,14 +195,15 @@ class Server:
             ready=self.reasons,
             status=self.status,
             metrics=render,
-            authenticate=None if self.config.is_loopback else self._is_known,
+            authenticate=self._is_known,
             tls=_http_tls(self.config),
         )
 
     def _is_known(self, secret: str | None) -> bool:
-        """Whether a token is good. Without one nobody is known: here nobody is asked for a certificate."""
+        """Whether a token is good, where one is wanted. Beyond this machine one always is: here nobody is asked for a
+        certificate."""
         try:
-            return self._access.identify(secret).token_id is not None
+            return self._access.identify(secret).token_id is not None or self.config.is_loopback
         except KolkError:
             return False
 
@@ -235,10 +236,10 @@ def serve_until(
             server.tick()
     finally:
         is_clean = server.close()
-        if not is_clean:
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(0)
+    if not is_clean:
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _allow_many_files() -> None:

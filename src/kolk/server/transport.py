@@ -1,9 +1,10 @@
 """Arrow Flight: the one port that clients talk to.
 
 - Actions are requests without rows. Each is one message and one answer; errors are answers too.
-- Exchanges are requests with rows: a persistent stream of messages, each answered in order. After an error the stream
-  ends, so that what a client had already sent behind a failed put is not applied before its retry.
-- Tickets are scans and changelogs: streams of batches.
+- Exchanges are requests with rows: a persistent stream of messages, each answered in order. After an error nothing more
+  is served, so that what a client had already sent behind a failed put is not applied before its retry.
+- Tickets are scans and changelogs: an exchange whose only message asks for a stream of batches. Not Flight's own
+  ``DoGet``, which waits for the server before there is anything that a client could cancel.
 
 Messages of an exchange travel beside an empty schema, as Flight's application metadata, and not as Flight data: what is
 sent as Flight data is decoded before anybody can look at it. A stream with any other schema is refused before its
@@ -11,18 +12,19 @@ first batch. Flight gives every call a thread and cannot interrupt one that wait
 (``admission``), and whoever waits for the engine looks up now and then whether the client is still there.
 """
 
+from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from kolk.errors import AccessDenied, Busy, Closed, InvalidArgument, KolkError, TooLarge
+from kolk.errors import AccessDenied, Busy, Closed, InvalidArgument, KolkError, PartialPut, TooLarge
 from kolk.model.grant import Principal
 from kolk.server.access import Access
 from kolk.server.admission import SHUTTING_DOWN, DiskGuard, PutBudget, Streams
-from kolk.server.api import SIGN_OF_LIFE, Api, Streamed
+from kolk.server.api import SIGN_OF_LIFE, Api
 from kolk.server.watch import Served, Watch
 from kolk.wire import messages as m
 from kolk.wire.rows import encode_rows, encode_schema
@@ -32,7 +34,7 @@ EMPTY = pa.schema([])
 _ERROR_BYTES_MAX = 2_000
 """An error of a stream travels in a header, which has 8 KiB, and grows by a third on its way."""
 _MIDDLEWARE = "kolk"
-_SERVED = (flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_GET)
+_SERVED = (flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_EXCHANGE)
 """To calls of other methods Flight would answer with a traceback of ours."""
 
 
@@ -78,20 +80,19 @@ class Transport(flight.FlightServerBase):
         principal = _principal(context)
         with _as_flight(), self._open("exchange", principal):
             _check_empty(reader)
-            writer.begin(EMPTY)
+            is_first = True
             for message in _messages(reader):
+                ticket = _ticket(message) if is_first else None
+                if ticket is not None:
+                    return self._stream(context, principal, ticket, writer)
+                if is_first:
+                    writer.begin(EMPTY)
+                    is_first = False
                 answer = self._answer_call(principal, message)
                 writer.write_metadata(m.join(*answer))
                 if answer[0].error is not None:
-                    return
-
-    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
-        """Stream a scan or a changelog."""
-        principal = _principal(context)
-        with _as_flight(), self._closing_is_busy():
-            request = m.decode_ticket(ticket.ticket)
-            info, schema, pages = self._api.stream(principal, request)
-        return flight.GeneratorStream(schema, self._stream(context, principal, request, str(info.name), pages))
+                    return _discard(reader)
+            return None
 
     def _answer_action(self, principal: Principal, body: pa.Buffer, served: Served) -> m.Answer:
         try:
@@ -134,14 +135,20 @@ class Transport(flight.FlightServerBase):
             return m.Answer(result=self._api.put(principal, call, rows, served)), None
 
     def _stream(
-        self, context: flight.ServerCallContext, principal: Principal, ticket: m.Ticket, table: str, pages: Streamed
-    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        """Pages as Flight wants them. Everything is taken and given back within: one never started holds nothing."""
+        self,
+        context: flight.ServerCallContext,
+        principal: Principal,
+        ticket: m.Ticket,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Send pages until there are no more, or nobody takes them."""
         method = type(ticket).__name__
-        with _as_flight(), self._watch.request(method, principal.name) as served:
-            served.table = table
+        with self._watch.request(method, principal.name) as served, self._watch.stream(method.lower()):
             try:
-                with self._open(method.lower(), principal), self._kept_running(ticket):
+                info, schema, pages = self._api.stream(principal, ticket)
+                served.table = str(info.name)
+                writer.begin(schema)
+                with self._kept_running(ticket), closing(pages):
                     for batch, page in pages:
                         if context.is_cancelled():
                             return
@@ -149,16 +156,16 @@ class Transport(flight.FlightServerBase):
                         if isinstance(ticket, m.Follow) and page is SIGN_OF_LIFE:
                             self._streams.refuse_if_draining()
                         self._watch.sent(served, batch.num_rows, batch.nbytes)
-                        yield batch, m.encode(page)
+                        writer.write_with_metadata(batch, pa.py_buffer(m.encode(page)))
             except Exception as error:
-                raise self._failed(served, error) from error
-            finally:
-                pages.close()
+                # A client that has gone is no failure: the write to it was.
+                if not context.is_cancelled():
+                    raise self._failed(served, error) from error
 
     def _failed(self, served: Served, error: Exception) -> KolkError:
         """The error that the client is told: that a server which stops has closed its engine is no fault of it."""
-        if isinstance(error, Closed) and self._streams.is_draining:
-            error = Busy(SHUTTING_DOWN)
+        if self._streams.is_draining:
+            error = _busy_if_closed(error)
         return served.fail(error)
 
     def _kept_running(self, ticket: m.Ticket) -> AbstractContextManager[None]:
@@ -166,18 +173,17 @@ class Transport(flight.FlightServerBase):
         return self._streams.working() if isinstance(ticket, m.Scan) else nullcontext()
 
     @contextmanager
-    def _closing_is_busy(self) -> Iterator[None]:
-        """A server that stops has closed its engine before it stops listening."""
-        try:
-            yield
-        except Closed:
-            self._streams.refuse_if_draining()
-            raise
-
-    @contextmanager
     def _open(self, kind: str, principal: Principal) -> Iterator[None]:
         with self._streams.one(principal.name), self._watch.stream(kind):
             yield
+
+
+def _busy_if_closed(error: Exception) -> Exception:
+    """The same for a put some of whose buckets were closed before they had it: it can be completed elsewhere."""
+    if isinstance(error, PartialPut):
+        failed = {bucket: _busy_if_closed(failure) for bucket, failure in error.failed.items()}
+        return PartialPut(error.acknowledged, cast(dict[str, KolkError], failed), error.tag)
+    return Busy(SHUTTING_DOWN) if isinstance(error, Closed) else error
 
 
 class _Door(flight.ServerMiddlewareFactory):
@@ -216,6 +222,14 @@ def _bearer(headers: dict[str, list[Any]]) -> str | None:
     return None
 
 
+def _ticket(message: pa.Buffer) -> m.Ticket | None:
+    """The request for a stream that a message holds; None if it is another one, or none."""
+    try:
+        return m.decode_ticket(m.split(message)[0])
+    except KolkError:
+        return None
+
+
 def _check_empty(reader: flight.MetadataRecordBatchReader) -> None:
     """Refuse a stream of Flight data before its first batch, since reading that would decode it."""
     try:
@@ -224,6 +238,12 @@ def _check_empty(reader: flight.MetadataRecordBatchReader) -> None:
         raise InvalidArgument("an exchange begins with an empty Arrow schema") from error
     if len(schema):
         raise InvalidArgument("an exchange has an empty Arrow schema; rows travel in its messages")
+
+
+def _discard(reader: flight.MetadataRecordBatchReader) -> None:
+    """Read on until the client ends the stream, and serve nothing: if we ended it while the client still sends, the
+    transport would throw away the answer that says why."""
+    deque(_messages(reader), maxlen=0)
 
 
 def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.Buffer]:

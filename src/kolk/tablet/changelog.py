@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from kolk.errors import OffsetOutOfRange
 from kolk.merge.changes import change_schema
 from kolk.model.change import SYMBOLS
 from kolk.model.page import ChangelogPage
@@ -32,7 +33,11 @@ def changelog_schema(schema: Schema) -> pa.Schema:
 
 def read_changelog(tablet: Tablet, offset: int, stop: int | None = None) -> ChangelogPage:
     """The next changes from ``offset`` on, below ``stop`` and the published end."""
-    until = tablet.end if stop is None else min(stop, tablet.end)
+    end = tablet.end
+    if offset > end:
+        # Nothing yet would be a lie: what is written up to there was never shown to this reader.
+        raise OffsetOutOfRange(f"bucket {tablet.bucket.name!r} ends at offset {end}; {offset} is not written yet")
+    until = end if stop is None else min(stop, end)
     if offset >= until:
         return ChangelogPage(None, offset)
     frames = [frame for frame in tablet.read_log(offset, until, PAGE_BYTES) if frame.header.rows]

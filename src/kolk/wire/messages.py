@@ -5,7 +5,8 @@ in MessagePack; the rows are one Arrow record batch (``wire.rows``) or nothing. 
 so what is no message of this protocol is refused here. Nothing is executed and nothing is decoded from the rows.
 
 Requests with rows travel over a persistent exchange, in order, each with an answer; the others are single actions.
-A scan and a changelog are tickets that stream their pages as Flight data, each with a ``Page`` as metadata.
+A scan and a changelog are tickets: the first and only message of an exchange, answered by Flight data, page by page,
+each with a ``Page`` as metadata.
 """
 
 import struct
@@ -202,7 +203,11 @@ def encode(head: msgspec.Struct) -> bytes:
 
 def join(head: msgspec.Struct, rows: pa.Buffer | None = None) -> pa.Buffer:
     """A message for an exchange: a head and, perhaps, rows."""
-    encoded = _encoder.encode(head)
+    return framed(_encoder.encode(head), rows)
+
+
+def framed(encoded: bytes, rows: pa.Buffer | None = None) -> pa.Buffer:
+    """A message for an exchange, from the bytes of its head."""
     start = _LENGTH.size + len(encoded)
     if rows is None:
         return pa.py_buffer(_LENGTH.pack(len(encoded)) + encoded)
@@ -239,8 +244,8 @@ def decode_ticket(head: bytes | memoryview | pa.Buffer) -> Ticket:
 
 
 def decode_answer(head: bytes | memoryview | pa.Buffer) -> Answer:
-    """The head of an answer."""
-    return _decode(_answers, head)
+    """The head of an answer; a server's may be long, as that with all tables is."""
+    return _decode(_answers, head, limit=None)
 
 
 def decode_page(head: bytes | memoryview | pa.Buffer) -> Page:
@@ -248,8 +253,10 @@ def decode_page(head: bytes | memoryview | pa.Buffer) -> Page:
     return _decode(_pages, head)
 
 
-def _decode(decoder: "msgspec.msgpack.Decoder[T]", head: bytes | memoryview | pa.Buffer) -> T:
-    if len(head) > HEAD_BYTES_MAX:
+def _decode(
+    decoder: "msgspec.msgpack.Decoder[T]", head: bytes | memoryview | pa.Buffer, limit: int | None = HEAD_BYTES_MAX
+) -> T:
+    if limit is not None and len(head) > limit:
         raise TooLarge(f"the head of a message has {len(head):,} bytes, more than {HEAD_BYTES_MAX:,}")
     try:
         return decoder.decode(memoryview(head))
