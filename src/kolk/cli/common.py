@@ -30,6 +30,7 @@ class Common:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    allow_plaintext: bool = False
     debug: bool = False
 
     @property
@@ -65,6 +66,7 @@ class Common:
             "tls_ca": self.tls_ca or os.environ.get("KOLK_TLS_CA"),
             "tls_cert": self.tls_cert,
             "tls_key": self.tls_key,
+            "allow_plaintext": self.allow_plaintext,
         }
         return {name: value for name, value in given.items() if value}
 
@@ -95,6 +97,9 @@ _CONNECTION: dict[str, Any] = {
     ],
     "tls_cert": Annotated[str | None, typer.Option(metavar="FILE", help="Client certificate, for mutual TLS.")],
     "tls_key": Annotated[str | None, typer.Option(metavar="FILE", help="Private key of the client certificate.")],
+    "allow_plaintext": Annotated[
+        bool, typer.Option("--allow-plaintext", help="Send the token to another machine without TLS.")
+    ],
 }
 
 
