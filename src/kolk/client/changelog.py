@@ -93,6 +93,12 @@ class Changelog:
                 if page.batch is not None:
                     yield page.batch
                 self._progress.handle(bucket, page.next_offset)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # An interrupt may have come after a batch was counted and before it was given.
+            self._progress.take_back()
+            raise
         finally:
             pages.close()
         self._finish(in_hand=False)

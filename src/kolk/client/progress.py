@@ -48,6 +48,11 @@ class Progress:
         with self._lock:
             self._handled[bucket] = end
 
+    def take_back(self) -> None:
+        """The reader may not have got the last batch: it is not handed out."""
+        with self._lock:
+            self._handed = dict(self._handled)
+
     def commit(self) -> None:
         """Commit everything that was handed out."""
         with self._lock:
@@ -102,6 +107,9 @@ class Unremembered:
         """See ``Progress``."""
 
     def handle(self, bucket: str, end: int) -> None:
+        """See ``Progress``."""
+
+    def take_back(self) -> None:
         """See ``Progress``."""
 
     def commit(self) -> None:
