@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kolk.client.database import Database
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
+    from kolk.model.follower import Follower
     from kolk.model.schema import Column, Schema
     from kolk.server.child import ServerProcess
 
@@ -34,6 +35,7 @@ __all__ = [
     "Database",
     "Durability",
     "EngineConfig",
+    "Follower",
     "PlainTag",
     "PutResult",
     "Scan",
@@ -50,6 +52,7 @@ _HOMES = {
     "Changelog": "kolk.client.changelog",
     "Column": "kolk.model.schema",
     "Database": "kolk.client.database",
+    "Follower": "kolk.model.follower",
     "PutResult": "kolk.client.table",
     "Scan": "kolk.client.scan",
     "Schema": "kolk.model.schema",

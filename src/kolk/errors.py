@@ -11,13 +11,17 @@
     │   └── DeletesDisabled       the table refuses deletes
     ├── NotFound
     │   ├── TableNotFound
-    │   └── OffsetOutOfRange      the log no longer (or not yet) has this position
+    │   ├── OffsetOutOfRange      the log no longer (or not yet) has this position
+    │   ├── FollowerNotFound      there is no follower of this name
+    │   └── HolderLost            what a follower had kept for itself was let go
     ├── AlreadyExists
     │   └── TableExists
     ├── Unavailable             nothing is wrong with the request; the state of the world is
     │   ├── FolderInUse           another process has the data folder open
     │   ├── DiskFull              nothing was applied; free some space and retry
     │   ├── TooManyTables         the database has as many tables as it may
+    │   ├── TooManyFollowers      the table has as many followers as it may
+    │   ├── FollowerTaken         a newer reader goes on in this follower's name
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
     │   ├── Closed                the database or scan is closed
@@ -122,6 +126,19 @@ class OffsetOutOfRange(NotFound):
     code = 22
 
 
+class FollowerNotFound(NotFound):
+    """The table has no follower of this name, or it was dropped meanwhile."""
+
+    code = 23
+
+
+class HolderLost(NotFound):
+    """The log that a follower had yet to read is gone: it was not used for too long, it kept too much, or the table
+    was truncated. Drop the follower, make good what was missed, and start it anew."""
+
+    code = 24
+
+
 class AlreadyExists(KolkError):
     """What was to be created exists."""
 
@@ -169,6 +186,19 @@ class TooManyTables(Unavailable):
     """The database has as many tables as it may. Drop some first."""
 
     code = 46
+
+
+class TooManyFollowers(Unavailable):
+    """The table has as many followers as it may. Drop some first."""
+
+    code = 55
+
+
+class FollowerTaken(Unavailable):
+    """A newer reader has opened this follower, so that this one may commit no more. Stop it, or give it another
+    name."""
+
+    code = 56
 
 
 class Closed(Unavailable):

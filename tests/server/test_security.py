@@ -69,6 +69,30 @@ def test_as_soon_as_there_is_a_token_one_is_wanted(serve, connect, schema, token
     assert connect(server, token=token).table("t").name == "t"
 
 
+def test_a_follower_needs_no_more_than_read_and_shows_to_those_who_see_its_table(serve, connect, schema, tokens):
+    server = serve()
+    reads, writes, other = (secret(tokens, grant) for grant in ("a.*=read", "a.*=write", "b.*=all"))
+    all_db = connect(server, token=secret(tokens, "*=all"))
+    for name in ("a.t", "b.t"):
+        all_db.create_table(name, schema).put([{"id": 1, "v": "a"}])
+        all_db.table(name).changelog(follower="job")
+
+    reader, writer, stranger = (connect(server, token=token) for token in (reads, writes, other))
+
+    assert [follower.table for follower in all_db.followers()] == ["a.t", "b.t"]
+    assert [follower.table for follower in reader.followers()] == ["a.t"]
+    assert [follower.table for follower in stranger.followers()] == ["b.t"]
+    with reader.table("a.t").changelog(follower="mine") as changes:
+        assert len(list(changes)) == 1
+    with pytest.raises(PermissionDenied):
+        writer._link.service.open_follower(all_db.table("a.t").info.id, "mine", 1, None)
+    with pytest.raises(PermissionDenied):
+        writer.drop_follower("a.t", "mine")
+    with pytest.raises(TableNotFound):
+        stranger.drop_follower("a.t", "mine")
+    reader.drop_follower("a.t", "mine")
+
+
 def test_the_environment_may_hold_the_token(serve, connect, tokens, monkeypatch):
     monkeypatch.setenv("KOLK_TOKEN", secret(tokens, "*=all"))
 

@@ -6,7 +6,11 @@ Each test that takes ``db`` runs twice: with the engine in this process, and ove
 import pytest
 
 import kolk
+from kolk.engine.database import Engine
+from kolk.runtime.folder import Folder
+from kolk.runtime.rng import Rng
 from kolk.server.run import Server
+from kolk.testing.clock import ManualClock
 
 
 @pytest.fixture
@@ -47,3 +51,64 @@ def pages(db):
         primary_key=["page"],
     )
     return db.create_table("web.pages", schema, buckets=4)
+
+
+class Bench:
+    """A database whose time is moved by hand, with log files of one put each, in either form."""
+
+    def __init__(self, folder, form, **settings):
+        self.clock = ManualClock()
+        self._folder = folder
+        self._form = form
+        self._settings = {
+            "durability": "process",
+            "kv_block_cache_bytes": 2**23,
+            "kv_write_buffer_bytes": 2**23,
+            "log_segment_bytes": 1,
+        } | settings
+        self._open()
+
+    def _open(self):
+        self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
+        self._server = None
+        if self._form == "network":
+            config = kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1)
+            self._server = Server(self.engine, config, self.engine.close)
+        self.db = self.connect()
+
+    def connect(self):
+        """One more client."""
+        if self._server is None:
+            return kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
+        remote = kolk.connect(self._server.url, timeout=10)
+        return kolk.Database(remote._link.service, remote.close, Rng(), clock=self.clock)
+
+    def reopen(self):
+        """The end of the process, and another one."""
+        self.close()
+        self._open()
+
+    def close(self):
+        self.db.close()
+        if self._server is not None:
+            self._server.close()
+        self.engine.close()
+
+
+@pytest.fixture
+def bench(form, folder):
+    """Make such a database with settings of its own."""
+    made = []
+
+    def make(**settings):
+        made.append(Bench(folder, form, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def timed(bench):
+    return bench()

@@ -143,3 +143,33 @@ def test_a_cancelled_lookup_leaves_the_others_alone(opened):
             assert await tasks[2] == {"id": 2, "v": "2"}
 
     asyncio.run(main())
+
+
+async def fail_with_a_batch_in_hand(table):
+    async with table.changelog(follower="job") as changes:
+        async for _ in changes:
+            raise ZeroDivisionError
+
+
+def test_a_follower_goes_on_and_commits_what_its_block_has_handled(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            with pytest.raises(ZeroDivisionError):
+                await fail_with_a_batch_in_hand(table)
+            assert [follower.lag for follower in await db.followers()] == [3]
+            async with table.changelog(follower="job") as changes:
+                async for _ in changes:
+                    break
+            assert [follower.lag for follower in await db.followers()] == [0]
+            await table.put(rows(4))
+            changes = await table.changelog(follower="job", commit_interval=None)
+            assert [batch.num_rows async for batch in changes] == [1]
+            await changes.commit()
+            await changes.close()
+            assert [follower.lag for follower in await db.followers()] == [0]
+            await db.drop_follower("t", "job")
+            assert await db.followers() == []
+
+    asyncio.run(main())

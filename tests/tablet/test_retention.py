@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kolk.tablet.retention import Holder, HolderKind, log_floor
+from kolk.storage.segment import Segment
+from kolk.tablet.retention import Holder, HolderKind, bytes_from, log_floor, outlived
 
 holders = st.lists(
     st.builds(
@@ -42,3 +43,49 @@ def test_a_snapshot_lets_the_log_below_it_go_unless_somebody_holds_it():
 
 def test_a_log_table_may_go_up_to_its_end():
     assert log_floor(is_log_table=True, end=100, holders=[], now_ms=0) == 100
+
+
+def segments_of(shapes):
+    """Segments one after the other, of so many rows and bytes each, a millisecond apart."""
+    made, base = [], 0
+    for place, (rows, size) in enumerate(shapes):
+        made.append(Segment(base=base, end=base + rows, size=size, last_timestamp_ms=place))
+        base += rows
+    return made
+
+
+shapes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99)), min_size=1, max_size=6)
+
+
+@given(shapes, st.integers(0, 10), st.integers(1, 10))
+def test_by_age_exactly_what_is_old_goes(shapes, now_ms, ttl_ms):
+    segments = segments_of(shapes)
+
+    below = outlived(segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=None)
+
+    assert [segment.end <= below for segment in segments] == [
+        segment.last_timestamp_ms <= now_ms - ttl_ms for segment in segments
+    ]
+
+
+@given(shapes, st.integers(1, 400))
+def test_by_size_no_more_goes_than_must_and_the_last_segment_stays(shapes, bytes_max):
+    segments = segments_of(shapes)
+
+    below = outlived(segments, now_ms=0, ttl_ms=None, bytes_max=bytes_max)
+
+    kept = [segment for segment in segments if segment.end > below]
+    gone = [segment for segment in segments if segment.end <= below]
+    assert kept
+    assert len(kept) == 1 or sum(segment.size for segment in kept) <= bytes_max
+    assert not gone or sum(segment.size for segment in [gone[-1], *kept]) > bytes_max
+
+
+def test_a_holder_keeps_whole_segments():
+    segments = segments_of([(10, 100), (10, 200), (10, 300)])
+
+    assert bytes_from(segments, 0) == 600
+    assert bytes_from(segments, 10) == 500
+    assert bytes_from(segments, 19) == 500
+    assert bytes_from(segments, 30) == 0
+    assert bytes_from(segments, 5, below=20) == 300

@@ -2,7 +2,7 @@
 
 Without ``--from`` it is tail(1): the last changes, and with ``--follow`` everything after them. With ``--from`` it
 starts there. The place where it stops is told in a form that ``--from`` takes, and only counts what was written: after
-an interruption a change may come twice, but none is missed.
+an interruption a change may come twice, but none is missed. With ``--follower`` the database keeps that place.
 """
 
 import json
@@ -44,6 +44,9 @@ def tail(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
     bucket: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this bucket; repeatable.")] = None,
+    follower: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Go on where this follower stopped; the log is kept for it.")
+    ] = None,
     format: FormatOption = None,
 ) -> None:
     """Show a table's changes, and follow them.
@@ -55,19 +58,27 @@ def tail(
     kolk tail web.pages -F                  the same, then whatever comes
     kolk tail web.pages --from -10m         the changes of the last ten minutes
     kolk tail web.pages --from '{"0": 42}'  from where an earlier one stopped
+    kolk tail web.pages -F --follower etl   from where the follower etl stopped
     """
     style = chosen(format)
+    if follower is not None and (count is not None or bucket):
+        raise Misuse("a follower takes whole batches of all buckets; leave -n and --bucket out, or --follower")
     with common.connect() as db:
         table = db.table(name)
         where = None if start is None else _start(start, table, bucket)
         following = Following(table, bucket, style)
         try:
+            if follower is not None:
+                return following.run_as(follower, where, follow=follow)
             if where is None:
                 where = following.show_last(SHOWN if count is None else count)
                 count = None
             if start is not None or follow:
                 following.run(where, follow=follow, most=count)
         except KeyboardInterrupt as error:
+            if follower is not None:
+                error.add_note(f"stopped; go on with --follower {follower}")
+                raise
             place = json.dumps(following.position, separators=(",", ":"))
             error.add_note(f"stopped at {place}; go on with --from '{place}'")
             raise
@@ -114,6 +125,21 @@ class Following:
                 bucket, end = batch["_bucket"][0].as_py(), batch["_log_offset"][-1].as_py() + 1
                 self._write(batch)
                 self.position[bucket] = end
+
+    def run_as(self, follower: str, start: Any, *, follow: bool) -> None:
+        """Everything that a follower has not seen. What was handed on to whoever reads stdout counts as seen."""
+        with self._table.changelog(start=start, follow=follow, follower=follower) as changes:
+            is_written = True
+            try:
+                for batch in changes:
+                    is_written = False
+                    self._write(batch)
+                    sys.stdout.flush()
+                    is_written = True
+            except KeyboardInterrupt:
+                if is_written:
+                    changes.commit()
+                raise
 
     def close(self) -> None:
         """Write the end of what has one; also after Ctrl-C, so that it can be read."""

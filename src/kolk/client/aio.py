@@ -21,6 +21,7 @@ from kolk.client.rows import Data
 from kolk.client.scan import Scan
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
+from kolk.model.follower import Follower
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.runtime.threads import start_thread
@@ -73,6 +74,14 @@ class AsyncDatabase:
         """See ``kolk.Database.execute``."""
         answer = await self._run(self._database.execute, statement)
         return self._table(answer) if isinstance(answer, Table) else answer
+
+    async def followers(self) -> list[Follower]:
+        """See ``kolk.Database.followers``."""
+        return await self._run(self._database.followers)
+
+    async def drop_follower(self, table: str, name: str) -> None:
+        """See ``kolk.Database.drop_follower``."""
+        await self._run(self._database.drop_follower, table, name)
 
     async def status(self) -> dict[str, Any]:
         """See ``kolk.Database.status``."""
@@ -222,6 +231,11 @@ class AsyncChangelog:
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         return self._thread.each(iter(self._changelog))
 
+    async def commit(self) -> None:
+        """See ``kolk.Changelog.commit``."""
+        # Not in its own thread, where the iteration may be waiting for a change.
+        await asyncio.to_thread(self._changelog.commit)
+
     async def close(self) -> None:
         """End the iteration, also one that waits in another task. Idempotent."""
         await asyncio.to_thread(self._changelog.close)
@@ -230,8 +244,12 @@ class AsyncChangelog:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        # Told what ended the block, for that decides what is committed.
+        try:
+            await asyncio.to_thread(self._changelog.__exit__, kind, *exc)
+        finally:
+            self._thread.end()
 
 
 R = TypeVar("R", AsyncScan, AsyncChangelog)
@@ -251,9 +269,9 @@ class Opening(Generic[R]):
         self._resource = await self._opened()
         return self._resource
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, *exc: Any) -> None:
         assert self._resource is not None
-        await self._resource.close()
+        await self._resource.__aexit__(*exc)
 
 
 class _Thread:

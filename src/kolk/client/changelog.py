@@ -1,24 +1,31 @@
 """A changelog: every change of a table from some offsets on, bucket by bucket in order.
 
 Without ``follow`` it ends where the log ended when it was opened; with ``follow`` it waits for more. The order
-within a bucket is the order of the log; between buckets there is none.
+within a bucket is the order of the log; between buckets there is none. In a follower's name it goes on where that
+follower has committed, and the log is kept for it from there.
 """
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import index
 from typing import Self
 
 import pyarrow as pa
 
 from kolk.client.link import Link
+from kolk.client.progress import Progress, Unremembered
 from kolk.client.service import ChangePages, Service
-from kolk.errors import Closed, InvalidArgument, OffsetOutOfRange
+from kolk.errors import Closed, InvalidArgument, KolkError, OffsetOutOfRange
+from kolk.model.durations import Duration, seconds_of
+from kolk.model.names import check_name
+from kolk.model.page import ChangelogPage
 from kolk.model.table import TableInfo
 
 Start = Mapping[str, int] | str | datetime.datetime | None
 _PATIENCE_SECONDS = 1.0
 """How long a follower waits at most before it looks whether it was closed."""
+COMMIT_INTERVAL_SECONDS = 5.0
 
 
 class Changelog:
@@ -26,6 +33,11 @@ class Changelog:
 
     ``offsets`` is where each bucket will go on: kept and given as ``start`` later, nothing is missed and nothing
     comes twice. Confined to one reader at a time; ``close`` may come from another thread and ends the iteration.
+
+    With a ``follower`` the offsets are kept by the store. A batch counts as handled when the next one is asked for;
+    what is handled is committed every ``commit_interval``, when the iteration ends and when it is closed. A ``with``
+    block that ends without an exception has handled the batch in hand too. ``commit()`` commits all that was handed
+    out, at once.
     """
 
     def __init__(
@@ -37,17 +49,27 @@ class Changelog:
         stop: Mapping[str, int] | None = None,
         follow: bool = False,
         buckets: Sequence[str] | None = None,
+        follower: str | None = None,
+        commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
     ) -> None:
         service = link.service
         self._link = link
         self._info = info
         self._closed = False
         self._pages: ChangePages | None = None
+        self._progress: Progress | Unremembered = Unremembered()
+        interval = _interval(follower, buckets, commit_interval)
         bounds = service.bounds(info.id)
         chosen = _chosen(buckets, bounds)
         starts = _starts(start, bounds, service, info)
-        self.offsets = {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen}
         self._stops = _stops(stop, follow, chosen, bounds)
+        if follower is not None:
+            given = None if start is None else {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in bounds}
+            session = service.open_follower(info.id, follower, link.rng.id128(), given)
+            self._progress = Progress(link, info.id, follower, session, interval)
+            self.offsets = session.offsets
+            return
+        self.offsets = {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen}
         for bucket, offset in self.offsets.items():
             _check_start(bucket, offset, bounds[bucket])
 
@@ -57,33 +79,84 @@ class Changelog:
         pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops)
         self._pages = pages
         try:
+            self._progress.handle_all()
             while not (self._closed or self._is_finished()):
                 self._link.service  # noqa: B018 - raises Closed if the connection was closed meanwhile
-                found = pages.next(_PATIENCE_SECONDS)
+                self._progress.commit_if_due()
+                found = self._next(pages)
                 if found is None:
                     continue
                 bucket, page = found
                 # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
                 self.offsets[bucket] = page.next_offset
+                self._progress.hand_out(bucket, page.next_offset)
                 if page.batch is not None:
                     yield page.batch
+                self._progress.handle(bucket, page.next_offset)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # An interrupt may have come after a batch was counted and before it was given.
+            self._progress.take_back()
+            raise
         finally:
             pages.close()
+        self._finish(in_hand=False)
+
+    def commit(self) -> None:
+        """Commit everything that was handed out so far, the batch in hand included: it will not come again."""
+        self._progress.commit()
 
     def close(self) -> None:
-        """End the iteration, also one that waits in another thread. Idempotent."""
-        self._closed = True
-        if self._pages is not None:
-            self._pages.close()
+        """End the iteration, also one that waits in another thread, and commit what is handled. Idempotent.
+
+        The batch in hand is not committed: another thread may be in the middle of it.
+        """
+        self._close(in_hand=False)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None:
+            self._close(in_hand=True)
+            return
+        # What went wrong in the block is the news. A commit that fails too costs nothing: the changes come again.
+        with suppress(KolkError):
+            self._close(in_hand=False)
+
+    def _close(self, *, in_hand: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._pages is not None:
+            self._pages.close()
+        self._finish(in_hand=in_hand)
+
+    def _finish(self, *, in_hand: bool) -> None:
+        with suppress(Closed):  # the connection was closed first: what was not committed comes again
+            self._progress.finish(in_hand=in_hand)
+
+    def _next(self, pages: ChangePages) -> tuple[str, ChangelogPage] | None:
+        try:
+            return pages.next(_PATIENCE_SECONDS)
+        except OffsetOutOfRange as error:
+            raise self._progress.lost(error) from error
 
     def _is_finished(self) -> bool:
         return all(stop is not None and self.offsets[bucket] >= stop for bucket, stop in self._stops.items())
+
+
+def _interval(follower: str | None, buckets: Sequence[str] | None, given: Duration | None) -> float | None:
+    """The seconds between commits; None if they are left to the caller."""
+    if follower is None:
+        if given != COMMIT_INTERVAL_SECONDS:
+            raise InvalidArgument("commit_interval goes with follower; without a name there is nothing to commit")
+        return None
+    check_name(follower, "follower")
+    if buckets is not None:
+        raise InvalidArgument("a follower follows the whole table; leave buckets out, or keep offsets without a name")
+    return None if given is None else seconds_of(given, "commit_interval")
 
 
 def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:

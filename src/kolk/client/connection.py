@@ -25,6 +25,7 @@ from kolk.client.streams import ChangeStream, Exchange, Pipeline, ScanStream, St
 from kolk.codec.table import decode_table
 from kolk.errors import (
     Closed,
+    FollowerNotFound,
     KolkError,
     PermissionDenied,
     TableExists,
@@ -34,6 +35,7 @@ from kolk.errors import (
     Unreachable,
     UsedAfterFork,
 )
+from kolk.model.follower import Follower, FollowerState, Session, moment
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.table import TableInfo, TableSpec
@@ -101,7 +103,7 @@ class Connection:
             primary_key=list(spec.schema.primary_key),
             buckets=spec.buckets,
             bucket_key=list(spec.bucket_key),
-            options=spec.options.text if spec.schema.primary_key else {},
+            options=spec.option_text,
             if_not_exists=if_not_exists,
         )
         lost: list[KolkError] = []
@@ -219,6 +221,35 @@ class Connection:
 
         return ChangeStream(reopened, starts, self._retry)
 
+    # --- followers
+
+    def open_follower(self, table: TableId, name: str, reader: int, starts: Mapping[str, int] | None) -> Session:
+        """See ``Service``. The server knows a retry by its reader."""
+        given = None if starts is None else dict(starts)
+        request = m.OpenFollower(table=table, name=name, reader=reader.to_bytes(16, "big"), starts=given)
+        found = self._act(request)
+        return Session(epoch=found["epoch"], offsets=found["offsets"])
+
+    def commit_follower(self, table: TableId, name: str, epoch: int, offsets: Mapping[str, int]) -> None:
+        """See ``Service``."""
+        self._act(m.CommitFollower(table=table, name=name, epoch=epoch, offsets=dict(offsets)))
+
+    def drop_follower(self, table: TableId, name: str) -> None:
+        """See ``Service``. If an answer was lost, a follower that is not there has been dropped by us."""
+        lost: list[KolkError] = []
+        try:
+            self._act(m.DropFollower(table=table, name=name), lost=lost)
+        except FollowerNotFound:
+            if not lost:
+                raise
+
+    def followers(self) -> list[Follower]:
+        """See ``Service``. They come in pieces."""
+        found: list[Follower] = []
+        while records := self._act(m.ListFollowers(after=(found[-1].table, found[-1].name) if found else None)):
+            found += [_follower(record) for record in records]
+        return found
+
     def close(self) -> None:
         """Let the connection go. Idempotent."""
         if os.getpid() != self._pid:
@@ -305,6 +336,19 @@ def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
 
 def _list(names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else list(names)
+
+
+def _follower(record: Mapping[str, Any]) -> Follower:
+    return Follower(
+        table=record["table"],
+        name=record["name"],
+        offsets=record["offsets"],
+        lag=record["lag"],
+        pinned_bytes=record["pinned_bytes"],
+        last_use=moment(record["last_use_ms"]),
+        expires=moment(record["expires_ms"]),
+        state=FollowerState(record["state"]),
+    )
 
 
 def _table(record: Mapping[str, Any]) -> TableInfo:

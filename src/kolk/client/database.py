@@ -10,9 +10,11 @@ from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowTables, TruncateTable, parse
-from kolk.model.names import TableName
+from kolk.model.follower import Follower
+from kolk.model.names import TableName, check_name
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
+from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.rng import Rng
 
 
@@ -26,8 +28,9 @@ class Database:
         rng: Rng,
         *,
         forget: Callable[[], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._link = Link(service, release, forget or release, rng)
+        self._link = Link(service, release, forget or release, rng, clock or SystemClock())
 
     def create_table(
         self,
@@ -64,12 +67,20 @@ class Database:
         return [self._table(info) for info in self._service.tables()]
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a table, its rows and its log."""
+        """Remove a table, its rows, its log and its followers."""
         try:
             self._service.drop_table(TableName.parse(name))
         except TableNotFound:
             if not if_exists:
                 raise
+
+    def followers(self) -> list[Follower]:
+        """The followers of all tables, by table and name: how far each has come, and what log is kept for it."""
+        return self._service.followers()
+
+    def drop_follower(self, table: str, name: str) -> None:
+        """Forget a follower: the log is no longer kept for it, and its reader can commit no more."""
+        self._service.drop_follower(self._service.table(TableName.parse(table)).id, check_name(name, "follower"))
 
     def execute(self, statement: str) -> Table | pa.Table | None:
         """Run one DDL statement: CREATE TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE, SHOW TABLES and

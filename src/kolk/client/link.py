@@ -10,14 +10,19 @@ from collections.abc import Callable
 from kolk.client.service import Service
 from kolk.client.tags import Tags
 from kolk.errors import Closed
+from kolk.runtime.clock import Clock
 from kolk.runtime.rng import Rng
 
 
 class Link:
     """A connection's way to its database. Thread-safe."""
 
-    def __init__(self, service: Service, release: Callable[[], None], forget: Callable[[], None], rng: Rng) -> None:
+    def __init__(
+        self, service: Service, release: Callable[[], None], forget: Callable[[], None], rng: Rng, clock: Clock
+    ) -> None:
         self.tags = Tags(rng)
+        self.rng = rng
+        self.clock = clock
         self._service = service
         self._release = release
         self._forget = forget

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from kolk.model.follower import Follower, Session
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import ChangelogPage
@@ -96,6 +97,22 @@ class Service(Protocol):
 
     def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> ChangePages:
         """The changelog of the buckets in ``starts``, each up to its stop."""
+        ...
+
+    def open_follower(self, table: TableId, name: str, reader: int, starts: Mapping[str, int] | None) -> Session:
+        """Begin to read in a follower's name, or go on. ``reader`` is drawn at random, and the same in a retry."""
+        ...
+
+    def commit_follower(self, table: TableId, name: str, epoch: int, offsets: Mapping[str, int]) -> None:
+        """Persist how far a follower has come."""
+        ...
+
+    def drop_follower(self, table: TableId, name: str) -> None:
+        """Forget a follower."""
+        ...
+
+    def followers(self) -> list[Follower]:
+        """The followers of all tables, by table and name."""
         ...
 
     def status(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.client.changelog import Changelog, Start
+from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, Start
 from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import Scan
 from kolk.client.service import Service
 from kolk.errors import InvalidArgument, InvalidRows, KolkError
+from kolk.model.durations import Duration
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.schema import Schema
@@ -183,10 +184,26 @@ class Table:
         follow: bool = False,
         *,
         buckets: Sequence[str] | None = None,
+        follower: str | None = None,
+        commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
     ) -> Changelog:
         """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
-        datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``."""
-        return Changelog(self._link, self._info, start=start, stop=stop, follow=follow, buckets=buckets)
+        datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``.
+
+        With the name of a ``follower`` it goes on where that has committed, and the log is kept for it; ``start`` is
+        for its first use. What is handled is committed every ``commit_interval`` (5 s), or with None only by
+        ``commit()``. Whoever opens a follower takes it over from the reader before.
+        """
+        return Changelog(
+            self._link,
+            self._info,
+            start=start,
+            stop=stop,
+            follow=follow,
+            buckets=buckets,
+            follower=follower,
+            commit_interval=commit_interval,
+        )
 
     def truncate(self) -> dict[str, int]:
         """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""

@@ -31,13 +31,12 @@ def decode_table(table: TableId, record: bytes) -> TableInfo:
             for column in fields["schema"]["columns"]
         )
         schema = Schema(columns, fields["schema"]["primary_key"], id=fields["schema"]["id"])
-        options = fields["options"] if schema.primary_key else {}
         spec = TableSpec(
             name=TableName.parse(fields["name"]),
             schema=schema,
             buckets=fields["buckets"],
             bucket_key=tuple(fields["bucket_key"]),
-            options=TableOptions.parse(options, schema),
+            options=TableOptions.parse(fields["options"], schema),
         )
         return TableInfo(id=table, spec=spec, created_ms=fields["created_ms"])
     except (msgspec.DecodeError, KeyError, TypeError, InvalidInput) as error:
@@ -52,7 +51,7 @@ def describe(info: TableInfo) -> dict[str, Any]:
         "buckets": info.spec.buckets,
         "bucket_key": list(info.spec.bucket_key),
         "created_ms": info.created_ms,
-        "options": info.spec.options.text if schema.primary_key else {},
+        "options": info.spec.option_text,
         "schema": {
             "id": schema.id,
             "primary_key": list(schema.primary_key),

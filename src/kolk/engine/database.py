@@ -21,6 +21,8 @@ from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
 from kolk.engine.changes import TableChanges
+from kolk.engine.followers import Followers, described
+from kolk.engine.retention import Retention
 from kolk.engine.scans import TableScan
 from kolk.engine.tablets import Tablets
 from kolk.errors import (
@@ -38,6 +40,7 @@ from kolk.errors import (
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger, Prepared
 from kolk.model.ddl import to_ddl
+from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets, ChangelogPage
@@ -96,7 +99,12 @@ class Engine:
         self._meta = Meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         self._tablets = Tablets(folder.path / "tables", disk, open_bucket)
-        self._tablets.sweep({info.id for info in self._catalog.list()}, self._catalog.next_id)
+        known = {info.id for info in self._catalog.list()}
+        self._tablets.sweep(known, self._catalog.next_id)
+        self._followers = Followers(self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), known)
+        self._retention = Retention(
+            self._catalog, self._tablets, self._followers, self._clock, config.log_pinned_max_bytes
+        )
         self._closed = False
 
     @property
@@ -151,6 +159,7 @@ class Engine:
             raise TableNotFound(f"the table {name} that was to be dropped is gone; there is a new one of its name")
         self._catalog.drop(info)
         self._tablets.drop(info)
+        self._followers.drop_table(info.id)
         self._signal(info.id).notify()
         self._signals.pop(info.id, None)
 
@@ -260,6 +269,40 @@ class Engine:
         """The changelog from these offsets on, which can be waited for."""
         self._info(table)
         return TableChanges(partial(self.read_changes, table), self._signal(table), starts, stops)
+
+    # --- followers
+
+    def open_follower(self, table: TableId, name: str, reader: int, starts: Mapping[str, int] | None = None) -> Session:
+        """Begin to read in a follower's name, or go on; whoever did so before may commit no more."""
+        self.bounds(table)  # buckets that must recover do so before anybody waits for the followers
+        return self._followers.open(self._info(table), name, reader, starts, partial(self.bounds, table))
+
+    def commit_follower(self, table: TableId, name: str, epoch: int, offsets: Mapping[str, int]) -> None:
+        """Persist how far a follower has come; it never goes back."""
+        self.bounds(table)
+        self._followers.commit(self._info(table), name, epoch, offsets, partial(self.bounds, table))
+
+    def drop_follower(self, table: TableId, name: str) -> None:
+        """Forget a follower: it no longer holds the log, and its reader may commit no more."""
+        self._followers.drop(self._info(table), name)
+
+    def followers(self, tables: Iterable[TableInfo] | None = None) -> list[Follower]:
+        """The followers of these tables, or of all, by table and name."""
+        found: list[Follower] = []
+        for info in self.tables() if tables is None else tables:
+            bookmarks = self._followers.of(info.id)
+            if bookmarks:
+                tablets, now_ms = self._tablets.of(info), self._clock.now_ms()
+                found += [
+                    described(info, name, bookmarks[name], tablets, now_ms, self._followers.ttl_ms)
+                    for name in sorted(bookmarks)
+                ]
+        return found
+
+    def tick(self) -> None:
+        """One round of what is due now and then: old log goes. Whoever owns the engine calls this, from a thread."""
+        self._check_usable()
+        self._retention.round()
 
     def describe(self, table: TableId) -> dict[str, object]:
         """A table and the state of its buckets, in plain values."""

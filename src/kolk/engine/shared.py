@@ -1,7 +1,8 @@
 """One engine per folder and process.
 
 A notebook cell that runs ``kolk.connect`` again must not fail on its own lock, so connections to one folder
-share an engine; the last one to close closes it.
+share an engine; the last one to close closes it. Each has a thread here that lets it tick: an engine that somebody
+builds for himself has none.
 """
 
 import atexit
@@ -13,7 +14,12 @@ from pathlib import Path
 from kolk.config import EngineConfig
 from kolk.engine.database import Engine
 from kolk.errors import InvalidArgument, Stopped
+from kolk.runtime.clock import SystemClock
 from kolk.runtime.folder import Folder
+from kolk.runtime.ticker import Ticker
+
+TICK_SECONDS = 60.0
+"""How often an engine looks for what is due."""
 
 
 class SharedEngines:
@@ -26,6 +32,7 @@ class SharedEngines:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._users: dict[Path, tuple[Engine, int]] = {}
+        self._tickers: dict[Path, Ticker] = {}
         self._orphans: deque[Engine] = deque()
 
     def attach(self, path: Path, config: EngineConfig | None) -> Engine:
@@ -36,6 +43,8 @@ class SharedEngines:
             engine, users = self._users.get(real, (None, 0))
             if engine is None:
                 engine = self._open(real, config or EngineConfig())
+                self._tickers[real] = Ticker(engine.tick, seconds=TICK_SECONDS, clock=SystemClock())
+                self._tickers[real].start()
             elif config is not None and config != engine.config:
                 raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
             elif not engine.is_in_place:
@@ -69,6 +78,10 @@ class SharedEngines:
             return
         if path is not None:
             del self._users[path]
+            # First, and waited for: a round must not meet an engine that closes.
+            ticker = self._tickers.pop(path, None)
+            if ticker is not None:
+                ticker.close()
         engine.close()
 
     def forget(self) -> None:
@@ -77,6 +90,7 @@ class SharedEngines:
         for engine, _ in self._users.values():
             engine.abandon()
         self._users = {}
+        self._tickers = {}  # their threads have stayed with the parent
         self._orphans.clear()
 
     @staticmethod

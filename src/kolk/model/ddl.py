@@ -118,9 +118,7 @@ def to_ddl(info: TableInfo) -> str:
         elements.append(f"PRIMARY KEY ({_names_text(spec.schema.primary_key)})")
     name = ".".join(map(_name_text, str(spec.name).split(".")))
     key = f" BY ({_names_text(spec.bucket_key)})" if spec.bucket_key else ""
-    # A log table has no options to choose, and refuses to be given any.
-    options = {} if info.is_log else spec.options.text
-    settings = [f"{_string_text(option)} = {_string_text(value)}" for option, value in options.items()]
+    settings = [f"{_string_text(option)} = {_string_text(value)}" for option, value in spec.option_text.items()]
     return (
         f"CREATE TABLE {name} {_block_text(elements)} DISTRIBUTED{key} INTO {spec.buckets} BUCKETS"
         f"{f' WITH {_block_text(settings)}' if settings else ''}"

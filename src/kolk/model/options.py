@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TypeVar
 
 from kolk.errors import InvalidSchema
+from kolk.model.durations import duration_text, milliseconds
 from kolk.model.schema import Schema
 from kolk.model.types import Kind
 
@@ -54,7 +55,13 @@ DELETE_BEHAVIOR = "table.delete.behavior"
 CHANGELOG_IMAGE = "table.changelog.image"
 BUCKET_COUNT = "bucket.num"
 BUCKET_KEY = "bucket.key"
-_KNOWN = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE, BUCKET_COUNT, BUCKET_KEY)
+LOG_TTL = "table.log.ttl"
+LOG_BYTES_MAX = "table.log.max-bytes"
+_FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE)
+_FOR_LOGS = (LOG_TTL, LOG_BYTES_MAX)
+_KNOWN = (*_FOR_KEYS, *_FOR_LOGS, BUCKET_COUNT, BUCKET_KEY)
+_OFF = "-1"
+"""Fluss's word for a log that is kept."""
 _VERSION_KINDS = (Kind.INT, Kind.BIGINT, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -67,6 +74,10 @@ class TableOptions:
     version_column: str | None = None
     delete_behavior: DeleteBehavior = DeleteBehavior.ALLOW
     changelog_image: ChangelogImage = ChangelogImage.FULL
+    log_ttl_ms: int | None = None
+    """How long a log table keeps a row at least; None is for ever."""
+    log_bytes_max: int | None = None
+    """How much log a bucket of a log table keeps; None is all of it."""
 
     @staticmethod
     def parse(options: Mapping[str, str], schema: Schema) -> "TableOptions":
@@ -75,6 +86,7 @@ class TableOptions:
             _check_key(key)
         if not schema.primary_key:
             return _log_table_options(options)
+        _refuse_log_options(options)
         engine = _choice(MergeEngine, options, MERGE_ENGINE, MergeEngine.DEFAULT)
         allow = DeleteBehavior.ALLOW if engine is MergeEngine.DEFAULT else DeleteBehavior.IGNORE
         behavior = _choice(DeleteBehavior, options, DELETE_BEHAVIOR, allow)
@@ -89,16 +101,19 @@ class TableOptions:
 
     @property
     def text(self) -> dict[str, str]:
-        """The options as text: what ``describe`` shows, and what ``parse`` reads back with the same schema.
-
-        Not for a log table: it has no options to choose, and ``parse`` refuses to be given any.
-        """
+        """The options of a table with a key: what ``describe`` shows, and what ``parse`` reads back with the schema."""
         shown = {
             MERGE_ENGINE: self.merge_engine.value,
             DELETE_BEHAVIOR: self.delete_behavior.value,
             CHANGELOG_IMAGE: self.changelog_image.value,
         }
         return shown | ({VERSION_COLUMN: self.version_column} if self.version_column else {})
+
+    @property
+    def log_text(self) -> dict[str, str]:
+        """The same for a log table; what is off is left out."""
+        shown = {} if self.log_ttl_ms is None else {LOG_TTL: duration_text(self.log_ttl_ms)}
+        return shown | ({} if self.log_bytes_max is None else {LOG_BYTES_MAX: str(self.log_bytes_max)})
 
 
 def _check_key(key: str) -> None:
@@ -119,10 +134,41 @@ def _choice(kind: type[_Choice], options: Mapping[str, str], key: str, default: 
 
 
 def _log_table_options(options: Mapping[str, str]) -> TableOptions:
-    for key in (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE):
+    for key in _FOR_KEYS:
         if key in options:
             raise InvalidSchema(f"{key} is only for tables with a primary key; this one has none")
-    return TableOptions(delete_behavior=DeleteBehavior.DISABLE)
+    return TableOptions(
+        delete_behavior=DeleteBehavior.DISABLE,
+        log_ttl_ms=_log_ttl(options.get(LOG_TTL, _OFF)),
+        log_bytes_max=_log_bytes_max(options.get(LOG_BYTES_MAX, _OFF)),
+    )
+
+
+def _refuse_log_options(options: Mapping[str, str]) -> None:
+    """Better than to take an option that does nothing: a log that was to be trimmed would fill the disk."""
+    for key in _FOR_LOGS:
+        if options.get(key, _OFF) != _OFF:
+            raise InvalidSchema(
+                f"{key} is only for tables without a primary key: the log of this one is the one durable copy of its"
+                " rows, and is kept until there are snapshots; leave the option out"
+            )
+
+
+def _log_ttl(text: str) -> int | None:
+    if text == _OFF:
+        return None
+    found = milliseconds(text)
+    if not found:
+        raise InvalidSchema(f"{LOG_TTL} is a duration such as 12h or 7d, or {_OFF} for ever, not {text[:100]!r}")
+    return found
+
+
+def _log_bytes_max(text: str) -> int | None:
+    if text == _OFF:
+        return None
+    if len(text) > 18 or not text.isascii() or not text.isdigit() or not int(text):
+        raise InvalidSchema(f"{LOG_BYTES_MAX} is a number of bytes, or {_OFF} for no limit, not {text[:100]!r}")
+    return int(text)
 
 
 def _version_column(name: str | None, engine: MergeEngine, schema: Schema) -> str | None:

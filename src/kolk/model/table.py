@@ -55,6 +55,11 @@ class TableSpec:
             options=TableOptions.parse(text, schema),
         )
 
+    @property
+    def option_text(self) -> dict[str, str]:
+        """The options as text, which ``TableOptions.parse`` reads back with the schema."""
+        return self.options.text if self.schema.primary_key else self.options.log_text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:

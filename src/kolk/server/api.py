@@ -14,6 +14,7 @@ import pyarrow as pa
 from kolk.codec.table import encode_table
 from kolk.engine.database import GET_KEYS_MAX, Engine
 from kolk.errors import InvalidArgument, PermissionDenied, TableExists, TableNotFound
+from kolk.model.follower import Follower
 from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
@@ -29,6 +30,8 @@ from kolk.wire.rows import check_schema, read_rows
 
 _WAIT_SECONDS = 1.0
 """After so long without a change a follower is sent a sign of life: by it both sides notice if the other is gone."""
+_OFFSETS_PER_ANSWER = 50_000
+"""How many offsets of followers one answer holds, unless one follower alone has more."""
 
 Streamed = Generator[tuple[pa.RecordBatch, m.Page], None, None]
 
@@ -67,6 +70,10 @@ class Api:
                 return self._engine.offsets_at(info.id, action.timestamp_ms)
             case m.Describe():
                 return self._engine.describe(self._table(principal, action.table, Operation.DESCRIBE).id)
+            case m.ListFollowers():
+                return self._followers(principal, action)
+            case _:
+                return self._follower(self._table(principal, action.table, Operation.READ), action)
 
     def put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:
         """Write rows; the answer is the end offsets."""
@@ -105,6 +112,33 @@ class Api:
             case m.Follow():
                 schema = changelog_schema(info.schema)
                 return info, schema, self._follow(info, ticket, schema)
+
+    def _follower(self, info: TableInfo, action: m.OpenFollower | m.CommitFollower | m.DropFollower) -> Any:
+        match action:
+            case m.OpenFollower():
+                reader = int.from_bytes(action.reader, "big")
+                session = self._engine.open_follower(info.id, action.name, reader, action.starts)
+                return {"epoch": session.epoch, "offsets": session.offsets}
+            case m.CommitFollower():
+                return self._engine.commit_follower(info.id, action.name, action.epoch, action.offsets)
+            case m.DropFollower():
+                return self._engine.drop_follower(info.id, action.name)
+
+    def _followers(self, principal: Principal, wanted: m.ListFollowers) -> list[m.FollowerRecord]:
+        """The next followers; so many that the answer fits a message, whatever the number of buckets."""
+        after = None if wanted.after is None else (TableName.parse(wanted.after[0]), wanted.after[1])
+        seen = [info for info in self._engine.tables() if principal.may(Operation.DESCRIBE, info.name)]
+        records: list[m.FollowerRecord] = []
+        offsets = 0
+        for info in seen if after is None else [info for info in seen if info.name >= after[0]]:
+            for follower in self._engine.followers([info]):
+                if after is not None and (info.name, follower.name) <= after:
+                    continue
+                offsets += len(follower.offsets)
+                if records and offsets > _OFFSETS_PER_ANSWER:
+                    return records
+                records.append(_follower_record(follower))
+        return records
 
     def _hello(self, hello: m.Hello) -> dict[str, Any]:
         if hello.protocol != m.PROTOCOL:
@@ -217,6 +251,19 @@ def _mode(text: str) -> MergeMode:
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _follower_record(follower: Follower) -> m.FollowerRecord:
+    return m.FollowerRecord(
+        table=follower.table,
+        name=follower.name,
+        offsets=follower.offsets,
+        lag=follower.lag,
+        pinned_bytes=follower.pinned_bytes,
+        last_use_ms=round(follower.last_use.timestamp() * 1_000),
+        expires_ms=round(follower.expires.timestamp() * 1_000),
+        state=follower.state.value,
+    )
 
 
 def _record(info: TableInfo) -> m.TableRecord:

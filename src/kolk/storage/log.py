@@ -121,6 +121,11 @@ class Log:
         return Offset(self._extent.end)
 
     @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments as they are at one moment, in order."""
+        return self._extent.segments
+
+    @property
     def bytes(self) -> int:
         """The size of all segments."""
         return sum(segment.size for segment in self._extent.segments)

@@ -1,12 +1,15 @@
-"""How far a log may be trimmed: one pure function over everybody who still needs it.
+"""How far a log may be trimmed, and how far it should be: pure functions, over those who still need it and over age
+and size.
 
 A *holder* is a named reason to keep the log from an offset on: a snapshot, a lease, an open scan, a commit
 point, a follower. Nothing else may keep a log, and nothing may be trimmed past the lowest of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from kolk.storage.segment import Segment
 
 
 class HolderKind(Enum):
@@ -40,3 +43,26 @@ def log_floor(*, is_log_table: bool, end: int, holders: Iterable[Holder], now_ms
     if not is_log_table and not has_snapshot:
         return 0
     return min((holder.offset for holder in live), default=end)
+
+
+def outlived(segments: Sequence[Segment], *, now_ms: int, ttl_ms: int | None, bytes_max: int | None) -> int:
+    """The offset below which age and size want a log to go; whole segments from the oldest on.
+
+    A segment is too old when its newest row is. All may be, the last one too. By size the last one always stays:
+    what is there is at most ``bytes_max``, or else one segment.
+    """
+    below = segments[0].base
+    left = sum(segment.size for segment in segments)
+    for segment in segments:
+        is_old = ttl_ms is not None and segment.last_timestamp_ms <= now_ms - ttl_ms
+        is_too_much = bytes_max is not None and left > bytes_max and segment is not segments[-1]
+        if not (is_old or is_too_much):
+            break
+        below = segment.end
+        left -= segment.size
+    return below
+
+
+def bytes_from(segments: Iterable[Segment], offset: int, *, below: int | None = None) -> int:
+    """How many bytes a holder at ``offset`` keeps: whole segments, and only those that end by ``below``, if given."""
+    return sum(segment.size for segment in segments if segment.end > offset and (below is None or segment.end <= below))

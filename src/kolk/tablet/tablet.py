@@ -210,17 +210,22 @@ class Tablet:
             return self._published
 
     def trim(self, below: int, holders: Sequence[Holder]) -> None:
-        """Let the log below an offset go, as far as nobody holds it."""
+        """Let the log below an offset go, as far as nobody holds it: whole segments, or all of a log table's."""
         with self._lock:
-            self._check_serving()
-            floor = log_floor(
-                is_log_table=isinstance(self.merger, Appender),
-                end=self._published,
-                holders=holders,
-                now_ms=self._clock.now_ms(),
-            )
+            self._check_writable()
+            is_log_table = isinstance(self.merger, Appender)
+            now_ms = self._clock.now_ms()
+            floor = log_floor(is_log_table=is_log_table, end=self._published, holders=holders, now_ms=now_ms)
+            below = min(below, floor)
+            oldest = self.log.segments[0]
+            if not oldest.has_rows or oldest.end > below:
+                return
             with self._stopping_on_failure():
-                self.log.trim(min(below, floor))
+                self._kv.flush()  # the write tags of the frames that go; they would be found nowhere else
+                if is_log_table and below == self.log.end:
+                    self.log.clear()
+                else:
+                    self.log.trim(below)
 
     def close(self, reason: KolkError | None = None) -> None:
         """Stop serving, revoke the views, wait for readers, let go of the files. Idempotent.

@@ -108,7 +108,56 @@ class Describe(Message, frozen=True, tag="describe"):
     table: Table
 
 
-Action = Hello | Status | CreateTable | GetTable | ListTables | DropTable | Truncate | Bounds | OffsetsAt | Describe
+class OpenFollower(Message, frozen=True, tag="open_follower"):
+    """Begin to read in a follower's name, or go on. ``starts`` is for one that does not exist."""
+
+    table: Table
+    name: str
+    reader: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+    starts: dict[str, Offset] | None = None
+
+
+class CommitFollower(Message, frozen=True, tag="commit_follower"):
+    """How far a follower's reader has come."""
+
+    table: Table
+    name: str
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    offsets: dict[str, Offset]
+
+
+class DropFollower(Message, frozen=True, tag="drop_follower"):
+    """Forget a follower."""
+
+    table: Table
+    name: str
+
+
+class ListFollowers(Message, frozen=True, tag="followers"):
+    """The followers of the tables that the caller may see, those after a table's name and a follower's.
+
+    An answer holds some of them; one that is empty is the end.
+    """
+
+    after: tuple[str, str] | None = None
+
+
+Action = (
+    Hello
+    | Status
+    | CreateTable
+    | GetTable
+    | ListTables
+    | DropTable
+    | Truncate
+    | Bounds
+    | OffsetsAt
+    | Describe
+    | OpenFollower
+    | CommitFollower
+    | DropFollower
+    | ListFollowers
+)
 """Requests without rows, answered once."""
 
 
@@ -167,6 +216,19 @@ class TableRecord(msgspec.Struct, frozen=True):
 
     id: Table
     record: bytes
+
+
+class FollowerRecord(msgspec.Struct, frozen=True):
+    """A follower, as a list of them shows it."""
+
+    table: str
+    name: str
+    offsets: dict[str, int]
+    lag: int
+    pinned_bytes: int
+    last_use_ms: int
+    expires_ms: int
+    state: str
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,0 +1,135 @@
+"""Letting old log go: the round that the engine makes every minute.
+
+A log table's options say how old and how large its logs may get; live followers keep what they have not seen. What
+followers keep beyond the options is bounded for the database as a whole: above the limit whoever keeps the most is
+released, until it fits. Tables that keep everything, and those with a primary key, are not looked at.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kolk.engine.catalog import Catalog
+from kolk.engine.followers import Followers
+from kolk.engine.tablets import Tablets
+from kolk.errors import Closed, KolkError, TableNotFound
+from kolk.model.follower import FollowerState
+from kolk.model.ids import BucketId, TableId
+from kolk.model.table import TableInfo
+from kolk.runtime.clock import Clock
+from kolk.tablet.retention import Holder, HolderKind, bytes_from, outlived
+from kolk.tablet.tablet import Tablet
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Due:
+    """A table, all its buckets, and for some of them the offset below which the log has had its time."""
+
+    info: TableInfo
+    tablets: Sequence[Tablet]
+    below: Mapping[BucketId, int]
+
+
+class Retention:
+    """Trims logs. Thread-safe: it has no state, and what it touches has locks of its own."""
+
+    def __init__(
+        self, catalog: Catalog, tablets: Tablets, followers: Followers, clock: Clock, pinned_bytes_max: int
+    ) -> None:
+        self._catalog = catalog
+        self._tablets = tablets
+        self._followers = followers
+        self._clock = clock
+        self._pinned_bytes_max = pinned_bytes_max
+
+    def round(self) -> None:
+        """Trim whatever may go. A table that cannot be trimmed is told of in the log, and does not stop the others."""
+        due = [each for info in self._catalog.list() if (each := self._due(info)) is not None]
+        self._release_largest(due)
+        for each in due:
+            self._trim(each)
+
+    def _due(self, info: TableInfo) -> _Due | None:
+        """What age and size want to go; buckets that were not used yet are opened for it, for they age too."""
+        ttl_ms, bytes_max = info.spec.options.log_ttl_ms, info.spec.options.log_bytes_max
+        if not info.is_log or (ttl_ms is None and bytes_max is None):
+            return None
+        now_ms = self._clock.now_ms()
+        try:
+            tablets = self._tablets.of(info)
+        except KolkError as error:
+            return _tell(info, error)
+        below = {
+            tablet.bucket: outlived(tablet.log.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
+            for tablet in tablets
+        }
+        below = {tablet.bucket: below[tablet.bucket] for tablet in tablets if below[tablet.bucket] > tablet.log.start}
+        return _Due(info=info, tablets=tablets, below=below) if below else None
+
+    def _trim(self, due: _Due) -> None:
+        with self._followers.still():
+            holders = self._holders(due)
+            for tablet in due.tablets:
+                if tablet.bucket in due.below:
+                    try:
+                        tablet.trim(due.below[tablet.bucket], [holder for _, holder in holders[tablet.bucket.name]])
+                    except KolkError as error:
+                        _tell(due.info, error)
+
+    def _holders(self, due: _Due) -> dict[str, list[tuple[str, Holder]]]:
+        """Who holds the log of each bucket of a table, by name."""
+        now_ms, ttl_ms = self._clock.now_ms(), self._followers.ttl_ms
+        starts: dict[str, int] = {tablet.bucket.name: tablet.log.start for tablet in due.tablets}
+        held: dict[str, list[tuple[str, Holder]]] = {bucket: [] for bucket in starts}
+        for name, bookmark in self._followers.of(due.info.id).items():
+            if bookmark.state(starts, now_ms, ttl_ms) is not FollowerState.LIVE:
+                continue
+            owner, expires_ms = f"{due.info.name}/{name}", bookmark.used_ms + ttl_ms
+            for bucket, offset in bookmark.offsets.items():
+                holder = Holder(kind=HolderKind.FOLLOWER, owner=owner, offset=offset, expires_ms=expires_ms)
+                held[bucket].append((name, holder))
+        return held
+
+    def _release_largest(self, due: Sequence[_Due]) -> None:
+        """Release followers until those that are left keep no more than they may, all of them together."""
+        with self._followers.still():
+            while True:
+                kept, kept_in_all = self._kept(due)
+                if kept_in_all <= self._pinned_bytes_max:
+                    return
+                table, name = largest = max(kept, key=lambda follower: kept[follower])
+                _log.warning(
+                    "the follower %r of table %d keeps %d bytes of log beyond their time, and all together may keep"
+                    " %d: it is released",
+                    name,
+                    table,
+                    kept[largest],
+                    self._pinned_bytes_max,
+                )
+                self._followers.release(table, name)
+
+    def _kept(self, due: Sequence[_Due]) -> tuple[dict[tuple[TableId, str], int], int]:
+        """The bytes that each follower keeps beyond their time, and how much log that is in all."""
+        kept: dict[tuple[TableId, str], int] = {}
+        kept_in_all = 0
+        for each in due:
+            holders = self._holders(each)
+            for tablet in each.tablets:
+                below = each.below.get(tablet.bucket, 0)
+                segments = tablet.log.segments
+                sizes = [
+                    (name, bytes_from(segments, holder.offset, below=below))
+                    for name, holder in holders[tablet.bucket.name]
+                ]
+                kept_in_all += max((size for _, size in sizes), default=0)
+                for name, size in sizes:
+                    kept[each.info.id, name] = kept.get((each.info.id, name), 0) + size
+        return kept, kept_in_all
+
+
+def _tell(info: TableInfo, error: KolkError) -> None:
+    """A table that was dropped, or a database that was closed meanwhile, is no news."""
+    if not isinstance(error, Closed | TableNotFound):
+        _log.warning("the log of %s is not trimmed: %s", info.name, error)

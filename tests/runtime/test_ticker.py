@@ -1,0 +1,54 @@
+"""Work that is due again and again."""
+
+import threading
+
+from kolk.runtime.ticker import Ticker
+from kolk.testing.clock import ManualClock
+
+
+def test_work_is_done_when_it_is_due_by_the_clock():
+    clock, done = ManualClock(), []
+    ticker = Ticker(lambda: done.append(1), seconds=60, clock=clock)
+
+    assert not ticker.tick()
+    clock.advance(seconds=60)
+    assert ticker.tick()
+    assert not ticker.tick()
+
+    assert done == [1]
+
+
+def test_work_that_fails_is_told_and_tried_again(caplog):
+    clock, tries = ManualClock(), []
+
+    def work():
+        tries.append(1)
+        raise OSError("no")
+
+    ticker = Ticker(work, seconds=1, clock=clock, name="sweeper")
+    for _ in range(2):
+        clock.advance(seconds=1)
+        ticker.tick()
+
+    assert len(tries) == 2
+    assert "sweeper failed" in caplog.text
+
+
+def test_closing_ends_the_thread():
+    started = []
+
+    def start(run, name):
+        started.append(threading.Thread(target=run, name=name, daemon=True))
+        started[0].start()
+        return started[0]
+
+    clock = ManualClock()
+    ticker = Ticker(lambda: None, seconds=60, clock=clock, start=start)
+    ticker.start()
+
+    ticker.close()
+    ticker.close()
+
+    assert not started[0].is_alive()
+    clock.advance(seconds=60)
+    assert not ticker.tick()

@@ -1,0 +1,212 @@
+"""Logs that go: by age and by size, whole files at a time, never under a live follower."""
+
+import pytest
+
+import kolk
+from kolk.errors import HolderLost, InvalidSchema, OffsetOutOfRange
+
+LOG = kolk.Schema([kolk.Column("n", "int")])
+HOUR = 3_600
+DAY = 24 * HOUR
+
+
+def numbers(batches) -> list[int]:
+    return [n for batch in batches for n in batch["n"].to_pylist()]
+
+
+def hourly(timed, table, numbers):
+    for n in numbers:
+        table.put({"n": n})
+        timed.clock.advance(seconds=HOUR)
+
+
+def start(table):
+    return table.describe()["offsets"]["0"]["start"]
+
+
+def test_rows_go_when_they_are_too_old(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(5))
+
+    timed.engine.tick()
+
+    assert numbers(table.changelog()) == [3, 4]
+    with pytest.raises(OffsetOutOfRange, match="trimmed"):
+        table.changelog(start={"0": 2})
+
+
+def test_all_rows_go_when_nobody_writes_any_more(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3 h"})
+    hourly(timed, table, range(3))
+    timed.clock.advance(seconds=DAY)
+
+    timed.engine.tick()
+    table.put({"n": 9})
+
+    assert [(row["_log_offset"], row["n"]) for batch in table.changelog() for row in batch.to_pylist()] == [(3, 9)]
+
+
+def test_rows_age_while_the_database_is_closed(timed):
+    hourly(timed, timed.db.create_table("t", LOG, buckets=2, options={"table.log.ttl": "3h"}), range(4))
+    timed.clock.advance(seconds=DAY)
+    timed.reopen()
+
+    timed.engine.tick()
+
+    assert numbers(timed.db.table("t").changelog()) == []
+
+
+def test_rows_go_when_there_are_too_many(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.max-bytes": "1"})
+    hourly(timed, table, range(5))
+
+    timed.engine.tick()
+
+    assert numbers(table.changelog()) == [4]  # the last file always stays
+
+
+def test_a_size_is_kept_up_to(timed):
+    plain = timed.db.create_table("plain", LOG)
+    hourly(timed, plain, range(5))
+    size = timed.engine._tablets.of(plain.info)[0].log.bytes
+    table = timed.db.create_table("t", LOG, options={"table.log.max-bytes": str(size * 3 // 5)})
+    hourly(timed, table, range(5))
+
+    timed.engine.tick()
+
+    assert numbers(table.changelog()) == [2, 3, 4]
+    assert numbers(plain.changelog()) == [0, 1, 2, 3, 4]
+
+
+def test_a_table_keeps_everything_unless_told_otherwise(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "-1", "table.log.max-bytes": "-1"})
+    hourly(timed, table, range(3))
+    timed.clock.advance(seconds=1000 * DAY)
+
+    timed.engine.tick()
+
+    assert numbers(table.changelog()) == [0, 1, 2]
+
+
+def test_the_options_are_shown_and_survive_a_reopen(timed):
+    ddl = "CREATE TABLE t (n INT) WITH ('table.log.ttl' = '168 h', 'table.log.max-bytes' = '1000')"
+    timed.db.execute(ddl)
+    timed.reopen()
+
+    described = timed.db.table("t").describe()
+
+    assert described["options"] == {"table.log.ttl": "7d", "table.log.max-bytes": "1000"}
+    assert "'table.log.ttl' = '7d'" in described["ddl"]
+
+
+@pytest.mark.parametrize("option", ["table.log.ttl", "table.log.max-bytes"])
+def test_a_table_with_a_key_refuses_to_lose_its_log(db, option):
+    schema = kolk.Schema([kolk.Column("id", "int")], "id")
+
+    with pytest.raises(InvalidSchema, match="the one durable copy"):
+        db.create_table("t", schema, options={option: "7d" if option.endswith("ttl") else "100"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("table.log.ttl", "soon"), ("table.log.ttl", "0d"), ("table.log.max-bytes", "0"), ("table.log.max-bytes", "1kb")],
+)
+def test_an_option_that_makes_no_sense_is_refused(db, option, value):
+    with pytest.raises(InvalidSchema, match=f"{option} is a"):
+        db.create_table("t", LOG, options={option: value})
+
+
+def test_a_live_follower_keeps_what_it_has_not_seen(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(5))
+    assert numbers(table.changelog(follower="job", stop={"0": 1})) == [0]
+
+    timed.engine.tick()
+    assert start(table) == 1
+    assert numbers(table.changelog(follower="job")) == [1, 2, 3, 4]
+    timed.engine.tick()
+
+    assert start(table) == 3
+
+
+def test_a_follower_that_expired_keeps_nothing_and_is_told_what_it_lost(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(5))
+    numbers(table.changelog(follower="job", stop={"0": 1}))
+    timed.clock.advance(seconds=7 * DAY)
+
+    timed.engine.tick()
+
+    assert [(f.state, f.pinned_bytes) for f in timed.db.followers()] == [("lost", 0)]
+    with pytest.raises(HolderLost, match="offset 1 of bucket '0', and the log starts at 5"):
+        table.changelog(follower="job")
+    timed.db.drop_follower("t", "job")
+    assert numbers(table.changelog(follower="job")) == []
+
+
+def test_a_follower_that_was_left_behind_is_told_while_it_reads(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(2))
+    changelog = table.changelog(follower="job", follow=True)
+    batches = iter(changelog)
+    next(batches)
+    hourly(timed, table, range(2, 4))
+    timed.clock.advance(seconds=7 * DAY)
+    timed.engine.tick()
+
+    with pytest.raises(HolderLost):
+        changelog.commit()
+    with pytest.raises(HolderLost):
+        next(batches)
+
+
+def test_a_lost_follower_does_not_keep_the_others_from_being_trimmed(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(2))
+    table.changelog(follower="lost")
+    table.truncate()
+    hourly(timed, table, range(2, 9))
+
+    timed.engine.tick()
+
+    assert start(table) == 7
+
+
+def test_whoever_keeps_too_much_is_released(bench):
+    timed = bench(log_pinned_max_bytes=500)  # one row's file and not two
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(8))
+    table.changelog(follower="greedy")
+    assert numbers(table.changelog(follower="modest", stop={"0": 5})) == [0, 1, 2, 3, 4]
+
+    timed.engine.tick()
+
+    assert start(table) == 5
+    assert {f.name: f.state for f in timed.db.followers()} == {"greedy": "lost", "modest": "live"}
+    assert numbers(table.changelog(follower="modest")) == [5, 6, 7]
+    with pytest.raises(HolderLost):
+        table.changelog(follower="greedy")
+
+
+def test_a_follower_that_keeps_nothing_beyond_its_time_is_never_released(bench):
+    timed = bench(log_pinned_max_bytes=1)
+    table = timed.db.create_table("t", LOG)
+    hourly(timed, table, range(8))
+    table.changelog(follower="job")
+
+    timed.engine.tick()
+
+    assert [(f.state, f.lag) for f in timed.db.followers()] == [("live", 8)]
+
+
+def test_a_retried_put_is_known_after_its_frame_is_gone(timed):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    tag = kolk.PlainTag(writer=5, seq=0)
+    first = table.put({"n": 1}, tag=tag)
+    timed.clock.advance(seconds=DAY)
+    timed.engine.tick()
+
+    again = table.put({"n": 1}, tag=tag)
+
+    assert again.offsets == first.offsets
+    assert numbers(table.changelog()) == []
