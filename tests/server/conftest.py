@@ -40,3 +40,13 @@ def connect():
     yield to
     for db in opened:
         db.close()
+
+
+@pytest.fixture
+def hurry():
+    """Give a connection's calls less time, after a set-up that had enough: machines are busy."""
+
+    def to(db, seconds):
+        db._link.service._retry._seconds = seconds
+
+    return to

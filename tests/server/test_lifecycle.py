@@ -136,23 +136,27 @@ def test_a_stream_of_puts_survives_a_restart_in_the_middle(serve, connect, schem
     assert table.scan().offsets == {"0": 12}
 
 
-def test_a_put_that_nobody_answers_carries_its_tag_and_can_be_completed(serve, connect, schema, port):
+def test_a_put_that_nobody_answers_carries_its_tag_and_can_be_completed(serve, connect, schema, port, hurry):
     server = serve(port=port)
-    table = connect(server, timeout=1).create_table("t", schema)
+    db = connect(server)
+    table = db.create_table("t", schema)
     server.close()
+    hurry(db, 0.5)
 
     with pytest.raises(Unreachable, match="kolk serve") as caught:
         table.put(rows(1))
 
+    hurry(db, 30)
     serve(port=port)
     assert table.put(rows(1), tag=caught.value.tag).offsets == {"0": 1}
 
 
-def test_a_server_that_does_not_answer_runs_into_the_deadline(schema, tmp_path):
+def test_a_server_that_does_not_answer_runs_into_the_deadline(schema, tmp_path, hurry):
     with kolk.start(tmp_path / "data") as server:
-        db = kolk.connect(server.url, timeout=1)
+        db = kolk.connect(server.url)
         table = db.create_table("t", schema)
         table.put(rows(1))
+        hurry(db, 1)
         os.kill(server.pid, signal.SIGSTOP)
         try:
             for call in (

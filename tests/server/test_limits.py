@@ -122,17 +122,19 @@ def test_the_disk_is_looked_at_once_a_second():
     assert len(looks) == 2
 
 
-def test_above_the_disk_watermark_puts_are_refused_and_reads_go_on(serve, connect, schema):
+def test_above_the_disk_watermark_puts_are_refused_and_reads_go_on(serve, connect, schema, hurry):
     share = [0.5]
     server = serve(disk_used=lambda: share[0])
-    db = connect(server, timeout=0.2)
+    db = connect(server)
     table = db.create_table("t", schema)
     table.put([{"id": 1, "v": "a"}])
+    hurry(db, 2)
     share[0], server._disk._seen = 0.96, (float("-inf"), 0.0)
 
     with pytest.raises(DiskFull, match="96% full") as caught:
         table.put([{"id": 2, "v": "b"}])
 
+    hurry(db, 30)
     assert table.get_one(id=1) == {"id": 1, "v": "a"}
     assert table.scan().to_arrow().num_rows == 1
     assert server.reasons() == ["puts are refused: the disk is 96% full"]
@@ -178,7 +180,7 @@ def test_over_the_limit_of_streams_a_client_waits_and_then_hears_busy(serve, con
         pass
 
     with pytest.raises(Busy, match="3 streams open"):
-        connect(server, timeout=0.3)
+        connect(server, timeout=2)
 
     for log in logs:
         log.close()
@@ -188,14 +190,16 @@ def test_over_the_limit_of_streams_a_client_waits_and_then_hears_busy(serve, con
         assert another.table("t").name == "t"
 
 
-def test_waiting_puts_reach_the_writer_as_waiting_and_then_as_a_retriable_error(serve, connect, schema):
+def test_waiting_puts_reach_the_writer_as_waiting_and_then_as_a_retriable_error(serve, connect, schema, hurry):
     server = serve(puts_bytes_max=1_000, puts_wait_seconds=0.05)
-    db = connect(server, timeout=1)
+    db = connect(server)
     table = db.create_table("t", schema)
+    hurry(db, 1)
     budget = server._transport._budget
 
     with budget.take(1_000), pytest.raises((Busy, TimedOut)) as caught:  # the last try may be cut off
         table.put([{"id": 1, "v": "a"}])
 
     assert caught.value.retriable
+    hurry(db, 30)
     assert table.put([{"id": 1, "v": "a"}], tag=caught.value.tag).offsets == {"0": 1}

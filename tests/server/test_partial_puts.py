@@ -42,9 +42,11 @@ def test_the_client_completes_a_put_that_ended_part_way(server, disk, connect, s
 
 
 def test_at_its_deadline_the_client_tells_what_is_durable_and_a_retry_with_the_tag_completes_it(
-    server, disk, connect, schema
+    server, disk, connect, schema, hurry
 ):
-    table = connect(server, timeout=1).create_table("t", schema, buckets=2)
+    db = connect(server)
+    table = db.create_table("t", schema, buckets=2)
+    hurry(db, 2)
     disk.fail_always(Call.WRITE, errno.ENOSPC, within=BUCKET_ONE)
 
     with pytest.raises(PartialPut) as caught:
@@ -54,6 +56,7 @@ def test_at_its_deadline_the_client_tells_what_is_durable_and_a_retry_with_the_t
     assert isinstance(caught.value.failed["1"], DiskFull)
     assert caught.value.retriable
     disk.heal()
+    hurry(db, 30)
     result = table.put(rows(50), tag=caught.value.tag)
     assert result.offsets["0"] == caught.value.acknowledged["0"]
     assert sum(batch.num_rows for batch in table.changelog()) == 50
