@@ -11,20 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.faults.puts import BUCKETS, EVENTS_SCHEMA, ROWS_SCHEMA
 from tests.faults.witness import Findings
 
 import kolk
 
-WRITERS = 8
-BUCKETS = 4
 ROWS, EVENTS = "served.rows", "served.events"
-COLUMNS = [
-    kolk.Column("key", "string", nullable=False),
-    kolk.Column("writer", "int"),
-    kolk.Column("seq", "bigint"),
-    kolk.Column("place", "int"),
-    kolk.Column("payload", "string"),
-]
 TIMEOUT_SECONDS = 60.0
 _OWN_KEYS, _SHARED_KEYS, _PASSING_KEYS = 40, 100, 20
 _STREAM_PUTS = 12
@@ -37,8 +29,8 @@ Place = tuple[int, int, int]
 def create_tables(db: kolk.Database) -> dict[str, kolk.Table]:
     """The tables, made if need be."""
     return {
-        ROWS: db.create_table(ROWS, kolk.Schema(COLUMNS, ["key"]), buckets=BUCKETS, if_not_exists=True),
-        EVENTS: db.create_table(EVENTS, kolk.Schema(COLUMNS), buckets=BUCKETS, if_not_exists=True),
+        ROWS: db.create_table(ROWS, ROWS_SCHEMA, buckets=BUCKETS, if_not_exists=True),
+        EVENTS: db.create_table(EVENTS, EVENTS_SCHEMA, buckets=BUCKETS, if_not_exists=True),
     }
 
 

@@ -32,14 +32,6 @@ def serving(tmp_path_factory):
 
 
 @pytest.fixture
-def server(serving):
-    """The server; another process of it if the test before has killed the last one."""
-    if not serving.is_alive:
-        serving.start()
-    return serving
-
-
-@pytest.fixture
 def targets(server):
     with kolk.connect(server.url) as db:
         return Targets.make(db)

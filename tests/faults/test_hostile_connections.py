@@ -44,14 +44,6 @@ def serving(tmp_path_factory):
         yield server
 
 
-@pytest.fixture
-def server(serving):
-    """The server; another process of it if the test before has killed the last one."""
-    if not serving.is_alive:
-        serving.start()
-    return serving
-
-
 @pytest.fixture(scope="module")
 def large(serving):
     """The id of a table that no socket's buffers hold."""

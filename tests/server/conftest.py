@@ -3,7 +3,10 @@
 import pytest
 
 import kolk
+from kolk.runtime.rng import Rng
 from kolk.server.run import Server
+from kolk.server.tokens import Tokens
+from kolk.testing.clock import ManualClock
 
 QUICK = kolk.EngineConfig(durability="process", kv_block_cache_bytes=2**23, kv_write_buffer_bytes=2**23)
 
@@ -11,6 +14,22 @@ QUICK = kolk.EngineConfig(durability="process", kv_block_cache_bytes=2**23, kv_w
 @pytest.fixture
 def schema():
     return kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tokens.json"
+
+
+@pytest.fixture
+def tokens(path, clock, disk):
+    """The tokens of a file on a disk that the test chooses."""
+    return Tokens(path, clock, Rng(seed=1), disk)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from kolk.model.grant import Grant
 from kolk.runtime.disk import OsDisk
 from kolk.runtime.rng import Rng
 from kolk.server.tokens import Tokens, _encoded, _Stored
-from kolk.testing.clock import ManualClock
 
 READ_WEB = (Grant.parse("web.*=read"),)
 
@@ -28,23 +27,8 @@ class BrokenDisk(OsDisk):
 
 
 @pytest.fixture
-def clock():
-    return ManualClock()
-
-
-@pytest.fixture
 def disk():
     return BrokenDisk()
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "tokens.json"
-
-
-@pytest.fixture
-def tokens(path, clock, disk):
-    return Tokens(path, clock, Rng(seed=1), disk)
 
 
 def damaged(text: str) -> list[bytes]:

@@ -13,7 +13,6 @@ from kolk.runtime.disk import OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.server.tokens import GRANTS_MAX, TOKENS_MAX, TTL_SECONDS_MAX, Tokens, TokenState, _encoded, _Stored
-from kolk.testing.clock import ManualClock
 
 READ_WEB = (Grant.parse("web.*=read"),)
 
@@ -29,23 +28,8 @@ class CountingDisk(OsDisk):
 
 
 @pytest.fixture
-def clock():
-    return ManualClock()
-
-
-@pytest.fixture
 def disk():
     return CountingDisk()
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "tokens.json"
-
-
-@pytest.fixture
-def tokens(path, clock, disk):
-    return Tokens(path, clock, Rng(seed=1), disk)
 
 
 @pytest.fixture

@@ -40,5 +40,9 @@ class Address:
         return is_loopback(self.host)
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{_TLS if self.is_tls else _PLAIN}://{host}:{self.port}"
+        return url_of(_TLS if self.is_tls else _PLAIN, self.host, self.port)
+
+
+def url_of(scheme: str, host: str, port: int) -> str:
+    """A host and a port as a URL, an IPv6 address in brackets."""
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from kolk.client.address import Address
+from kolk.client.address import Address, url_of
 from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
 from kolk.client.spares import Spares
@@ -82,7 +82,7 @@ class Connection:
         # Last, because it may refuse what it is given.
         scheme = "grpc+tls" if address.is_tls else "grpc+tcp"
         tls = {"tls_root_certs": tls_ca, "cert_chain": tls_cert, "private_key": tls_key} if address.is_tls else {}
-        location = str(address).replace(str(address).partition("://")[0], scheme, 1)
+        location = url_of(scheme, address.host, address.port)
         self._client = flight.FlightClient(location, generic_options=_CHANNEL, **tls)
 
     def hello(self) -> None:

@@ -74,7 +74,7 @@ class Table:
         and the tag of the error, and what was applied is not applied again. A tag stands for its first data: with
         other data it is answered as done and nothing is written.
         """
-        return self._write(self._upsert(data, self._targets(columns), _mode(mode)), tag)
+        return self._write(self._upsert(data, self._targets(columns), MergeMode.parse(mode)), tag)
 
     def put_stream(
         self,
@@ -91,7 +91,7 @@ class Table:
         batches from that one on with ``tag=error.tag``. Batches are taken from the source as results are taken; those
         that were taken when you stop early are put all the same.
         """
-        targets, how = self._targets(columns), _mode(mode)
+        targets, how = self._targets(columns), MergeMode.parse(mode)
         if tag is not None:
             _check_tag(tag)
             return self._put_stream(batches, targets, how, (_following(tag, place) for place in count()))
@@ -115,7 +115,7 @@ class Table:
         if targets == ():
             raise InvalidArgument("a partial delete names at least one column outside the key")
         rows = key_batch(keys, self.schema)
-        return self._write(Write(action=Action.DELETE, rows=rows, columns=targets, mode=_mode(mode)), tag)
+        return self._write(Write(action=Action.DELETE, rows=rows, columns=targets, mode=MergeMode.parse(mode)), tag)
 
     def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, in the order of the keys; a key without a row is left out."""
@@ -173,9 +173,8 @@ class Table:
         names = self._shown(columns)
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
-        shown = self.schema.columns if names is None else [self.schema.column(name) for name in names]
         pages = self._service.open_scan(self._info.id, names, limit)
-        return Scan(self._link, pages, pa.schema([column.arrow for column in shown]))
+        return Scan(self._link, pages, self.schema.arrow_of(names))
 
     def changelog(
         self,
@@ -306,10 +305,3 @@ def _check_tag(tag: object) -> None:
 
 def _following(tag: PlainTag, place: int) -> PlainTag:
     return PlainTag(tag.writer, tag.seq + place)
-
-
-def _mode(text: str) -> MergeMode:
-    modes = {mode.value: mode for mode in MergeMode}
-    if not isinstance(text, str) or text not in modes:
-        raise InvalidArgument(f"mode is one of {', '.join(modes)}, not {text!r}")
-    return modes[text]

@@ -48,26 +48,20 @@ class RowCodec:
 
     def decode(self, values: pa.BinaryArray, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of these values, or only the columns named, in that order."""
-        columns = self.schema.columns if names is None else tuple(self.schema.column(name) for name in names)
         head = self._fields.heads(values)
         if len(head) and not (head["schema"] == self.schema.id).all():
             raise Corrupted(f"a stored row names another schema than {self.schema.id}")
-        arrays = self._fields.arrays(values, head, [self._places[column.name] for column in columns])
-        shown = self.schema.arrow if names is None else pa.schema([column.arrow for column in columns])
+        shown = self.schema.arrow_of(names)
+        arrays = self._fields.arrays(values, head, [self._places[name] for name in shown.names])
         return pa.RecordBatch.from_arrays(arrays, schema=shown)
 
     def decode_one(self, value: bytes, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """As ``decode`` of one value, ten times as fast."""
         if not self._single.is_able:
             return self.decode(stored_values([value]), names)
-        if names is None:
-            return pa.RecordBatch.from_arrays(
-                self._single.arrays(value, range(len(self._places))), schema=self.schema.arrow
-            )
-        shown = pa.schema([self.schema.column(name).arrow for name in names])
-        return pa.RecordBatch.from_arrays(
-            self._single.arrays(value, [self._places[name] for name in names]), schema=shown
-        )
+        shown = self.schema.arrow_of(names)
+        arrays = self._single.arrays(value, [self._places[name] for name in shown.names])
+        return pa.RecordBatch.from_arrays(arrays, schema=shown)
 
 
 def stored_values(values: Iterable[bytes | None]) -> pa.BinaryArray:

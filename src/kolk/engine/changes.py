@@ -27,6 +27,11 @@ class TableChanges:
         self._turns = deque(starts)
         self._closed = False
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether every bucket has come to its stop."""
+        return all(self._is_done(bucket) for bucket in self._offsets)
+
     def next(self, seconds: float) -> tuple[str, ChangelogPage] | None:
         """The next page and its bucket; None if there is nothing now, after waiting at most so long for more."""
         # Read before looking, so that what is published after the look ends the wait.
@@ -37,11 +42,11 @@ class TableChanges:
                 return None
             bucket = self._turns[0]
             self._turns.rotate(-1)
-            offset, stop = self._offsets[bucket], self._stops.get(bucket)
-            if stop is not None and offset >= stop:
+            if self._is_done(bucket):
                 continue
             waits = True
-            page = self._read(bucket, offset, stop)
+            offset = self._offsets[bucket]
+            page = self._read(bucket, offset, self._stops.get(bucket))
             if page.next_offset > offset:
                 self._offsets[bucket] = page.next_offset
                 return bucket, page
@@ -53,3 +58,7 @@ class TableChanges:
         """End the reading, also one that waits in another thread. Idempotent."""
         self._closed = True
         self._signal.notify()
+
+    def _is_done(self, bucket: str) -> bool:
+        stop = self._stops.get(bucket)
+        return stop is not None and self._offsets[bucket] >= stop

@@ -173,7 +173,8 @@ class Engine:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info = self._info(table)
         self._check_count(write.rows)
-        write = replace(write, rows=checked_rows(write.rows, expected_columns(info, write)))
+        wanted = expected_columns(info, write.action, write.columns, write.mode)
+        write = replace(write, rows=checked_rows(write.rows, wanted))
         self._check_size(write.rows)
         shares = self._prepare(info, write, tag)
         acknowledged: dict[str, int] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from kolk.errors import InvalidSchema
+from kolk.errors import InvalidArgument, InvalidSchema
 from kolk.model.durations import duration_text, milliseconds
 from kolk.model.schema import Schema
 from kolk.model.types import Kind
@@ -30,6 +30,14 @@ class MergeMode(Enum):
     """Merge by the table's engine."""
     OVERWRITE = "overwrite"
     """Bypass the engine: what is put stands."""
+
+    @staticmethod
+    def parse(text: str) -> "MergeMode":
+        """People, and clients, write the word."""
+        modes = {mode.value: mode for mode in MergeMode}
+        if not isinstance(text, str) or text not in modes:
+            raise InvalidArgument(f"mode is one of {', '.join(modes)}, not {text!r}")
+        return modes[text]
 
 
 class DeleteBehavior(Enum):

@@ -92,6 +92,10 @@ class Schema:
         """The whole row as an Arrow schema."""
         return pa.schema([column.arrow for column in self.columns])
 
+    def arrow_of(self, names: Sequence[str] | None) -> pa.Schema:
+        """The columns named, in that order, as an Arrow schema; all of them without names."""
+        return self.arrow if names is None else pa.schema([self.column(name).arrow for name in names])
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The column names, in order."""

@@ -32,30 +32,32 @@ class Write:
     mode: MergeMode = MergeMode.ACCUMULATE
 
 
-def expected_columns(info: TableInfo, write: Write) -> tuple[Column, ...]:
-    """The columns that the rows of a write must have, in order."""
+def expected_columns(
+    info: TableInfo, action: Action, columns: tuple[str, ...] | None, mode: MergeMode
+) -> tuple[Column, ...]:
+    """The columns that the rows of such a write must have, in order."""
     schema = info.schema
-    if write.mode is not MergeMode.ACCUMULATE and info.is_log:
+    if mode is not MergeMode.ACCUMULATE and info.is_log:
         raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
-    if write.columns is not None and info.is_log:
+    if columns is not None and info.is_log:
         raise InvalidRows("a log table takes whole rows only")
-    if info.is_log and write.action is Action.DELETE:
+    if info.is_log and action is Action.DELETE:
         raise InvalidRows("a log table has no rows to delete by key")
-    if write.columns is not None:
-        _check_targets(schema, write)
-    if write.action is Action.DELETE:
+    if columns is not None:
+        _check_targets(schema, action, columns)
+    if action is Action.DELETE:
         return schema.key_columns
-    if write.columns is None:
+    if columns is None:
         return schema.columns
-    chosen = {*schema.primary_key, *write.columns}
+    chosen = {*schema.primary_key, *columns}
     return tuple(column for column in schema.columns if column.name in chosen)
 
 
-def _check_targets(schema: Schema, write: Write) -> None:
+def _check_targets(schema: Schema, action: Action, columns: tuple[str, ...]) -> None:
     """Target columns are outside the key: a partial delete would take the key from its row."""
-    for name in write.columns or ():
+    for name in columns:
         schema.column(name)
         if name in schema.primary_key:
             raise InvalidRows(f"the column {name!r} is part of the primary key; name columns outside of it")
-    if write.action is Action.DELETE and not write.columns:
+    if action is Action.DELETE and not columns:
         raise InvalidRows("a partial delete names at least one column outside the key")

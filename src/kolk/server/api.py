@@ -6,7 +6,6 @@ state: both are the transport's.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -55,8 +54,7 @@ class Api:
             case m.GetTable():
                 return _record(self._named(principal, action.name, Operation.DESCRIBE))
             case m.ListTables():
-                seen = [info for info in self._engine.tables() if principal.may(Operation.DESCRIBE, info.name)]
-                return [_record(info) for info in seen]
+                return [_record(info) for info in self._described(principal)]
             case m.DropTable():
                 info = self._named(principal, action.name, Operation.DROP)
                 served.table = str(info.name)
@@ -79,15 +77,12 @@ class Api:
         """Write rows; the answer is the end offsets."""
         info = self._table(principal, put.table, Operation.WRITE)
         served.table = str(info.name)
-        write = Write(
-            action=WriteAction.DELETE if put.delete else WriteAction.UPSERT,
-            rows=_NO_ROWS,
-            columns=None if put.columns is None else tuple(put.columns),
-            mode=_mode(put.mode),
-        )
-        batch = _received(put.schema, rows, expected_columns(info, write), self._engine.config.put_rows_max)
+        action = WriteAction.DELETE if put.delete else WriteAction.UPSERT
+        columns, mode = None if put.columns is None else tuple(put.columns), MergeMode.parse(put.mode)
+        wanted = expected_columns(info, action, columns, mode)
+        batch = _received(put.schema, rows, wanted, self._engine.config.put_rows_max)
         served.rows = batch.num_rows
-        return self._engine.put(info.id, replace(write, rows=batch), put.tag)
+        return self._engine.put(info.id, Write(action=action, rows=batch, columns=columns, mode=mode), put.tag)
 
     def get(self, principal: Principal, get: m.Get, rows: pa.Buffer, served: Served) -> pa.RecordBatch:
         """Look keys up; the answer is rows."""
@@ -106,8 +101,7 @@ class Api:
         match ticket:
             case m.Scan():
                 names = _shown(info, ticket.names)
-                columns = info.schema.columns if names is None else [info.schema.column(name) for name in names]
-                schema = pa.schema([column.arrow for column in columns])
+                schema = info.schema.arrow_of(names)
                 return info, schema, self._scan(info, ticket, names, schema)
             case m.Follow():
                 schema = changelog_schema(info.schema)
@@ -127,7 +121,7 @@ class Api:
     def _followers(self, principal: Principal, wanted: m.ListFollowers) -> list[m.FollowerRecord]:
         """The next followers; so many that the answer fits a message, whatever the number of buckets."""
         after = None if wanted.after is None else (TableName.parse(wanted.after[0]), wanted.after[1])
-        seen = [info for info in self._engine.tables() if principal.may(Operation.DESCRIBE, info.name)]
+        seen = self._described(principal)
         records: list[m.FollowerRecord] = []
         offsets = 0
         for info in seen if after is None else [info for info in seen if info.name >= after[0]]:
@@ -139,6 +133,9 @@ class Api:
                     return records
                 records.append(_follower_record(follower))
         return records
+
+    def _described(self, principal: Principal) -> list[TableInfo]:
+        return [info for info in self._engine.tables() if principal.may(Operation.DESCRIBE, info.name)]
 
     def _hello(self, hello: m.Hello) -> dict[str, Any]:
         if hello.protocol != m.PROTOCOL:
@@ -179,17 +176,14 @@ class Api:
 
     def _follow(self, info: TableInfo, follow: m.Follow, schema: pa.Schema) -> Streamed:
         pages = self._engine.open_changes(info.id, follow.starts, follow.stops)
-        left = {bucket: follow.stops.get(bucket) for bucket in follow.starts}
-        offsets = dict(follow.starts)
         try:
             yield _empty(schema), SIGN_OF_LIFE
-            while not all(stop is not None and offsets[bucket] >= stop for bucket, stop in left.items()):
+            while not pages.is_finished:
                 found = pages.next(_WAIT_SECONDS)
                 if found is None:
                     yield _empty(schema), SIGN_OF_LIFE
                     continue
                 bucket, page = found
-                offsets[bucket] = page.next_offset
                 batch = _empty(schema) if page.batch is None else page.batch
                 yield batch, m.Page(bucket=bucket, next_offset=page.next_offset)
         finally:
@@ -216,7 +210,6 @@ class Api:
 
 
 SIGN_OF_LIFE = m.Page()
-_NO_ROWS = pa.record_batch([], schema=pa.schema([]))
 
 
 def _allowed(principal: Principal, operation: Operation, info: TableInfo) -> TableInfo:
@@ -240,13 +233,6 @@ def _shown(info: TableInfo, names: list[str] | None) -> tuple[str, ...] | None:
     for name in names:
         info.schema.column(name)
     return tuple(names)
-
-
-def _mode(text: str) -> MergeMode:
-    try:
-        return MergeMode(text)
-    except ValueError:
-        raise InvalidArgument(f"mode is one of {', '.join(mode.value for mode in MergeMode)}, not {text!r}") from None
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

@@ -21,6 +21,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 import kolk
+from kolk.client.address import url_of
 from kolk.config import EngineConfig, ServerConfig
 from kolk.engine.database import Engine
 from kolk.engine.shared import ENGINES
@@ -95,7 +96,7 @@ class Server:
             if self._health is not None:
                 self._health.close()
             raise
-        self.url = _url("kolk+tls" if tls else "kolk", config.host, self._transport.port)
+        self.url = url_of("kolk+tls" if tls else "kolk", config.host, self._transport.port)
         engine.announce(self.url)
         if self._health is not None:
             self._health.start()
@@ -123,7 +124,7 @@ class Server:
     def http_url(self) -> str | None:
         """Where health and metrics are."""
         scheme = "http" if self.config.tls_cert is None else "https"
-        return None if self._health is None else _url(scheme, self.config.host, self._health.port)
+        return None if self._health is None else url_of(scheme, self.config.host, self._health.port)
 
     def status(self) -> dict[str, Any]:
         """The server in plain values; nothing that is not for everybody."""
@@ -312,16 +313,12 @@ def _read(path: str) -> bytes:
 def _listen(config: ServerConfig, make: Callable[[str], Transport]) -> Transport:
     scheme = "grpc+tls" if config.tls_cert is not None else "grpc+tcp"
     try:
-        return make(_url(scheme, config.host, config.port))
+        return make(url_of(scheme, config.host, config.port))
     except (pa.ArrowException, OSError) as error:
         raise Unavailable(
             f"cannot listen on {config.host}:{config.port} ({error}); is the port taken? Choose another one,"
             " or 0 for a free one"
         ) from error
-
-
-def _url(scheme: str, host: str, port: int) -> str:
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _disk_used(folder: Path) -> float:

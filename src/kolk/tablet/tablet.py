@@ -145,7 +145,7 @@ class Tablet:
             while len(found) < len(keys):
                 piece = self._kv.get(keys[len(found) : len(found) + count])
                 found += piece
-                size += sum(len(value) for value in piece if value is not None)
+                size += sum(map(len, filter(None, piece)))
                 _check_read(size)
                 count = min(max(_GET_BYTES * len(found) // (size + 1), _GET_KEYS_MIN), _GET_KEYS_MAX)
         return found

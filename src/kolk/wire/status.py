@@ -4,6 +4,7 @@ The code names the class; a code that this side does not know becomes the plain 
 retry helps. No traceback and no data crosses.
 """
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -71,6 +72,7 @@ def _error(status: _Status) -> KolkError:
     return error
 
 
+@cache
 def _classes() -> dict[int, type[KolkError]]:
     """Every class of the tree but those that are more than a message, by code."""
     found: dict[int, type[KolkError]] = {}
