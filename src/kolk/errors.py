@@ -13,14 +13,18 @@
     │   ├── TableNotFound
     │   ├── OffsetOutOfRange      the log no longer (or not yet) has this position
     │   ├── FollowerNotFound      there is no follower of this name
-    │   └── HolderLost            what a follower had kept for itself was let go
+    │   ├── HolderLost            what a follower had kept for itself was let go
+    │   ├── PartitionNotFound     the table has no such partition
+    │   └── PartitionDropped      a partition went while it was read or written; the others go on
     ├── AlreadyExists
-    │   └── TableExists
+    │   ├── TableExists
+    │   └── PartitionExists
     ├── Unavailable             nothing is wrong with the request; the state of the world is
     │   ├── FolderInUse           another process has the data folder open
     │   ├── DiskFull              nothing was applied; free some space and retry
     │   ├── TooManyTables         the database has as many tables as it may
     │   ├── TooManyFollowers      the table has as many followers as it may
+    │   ├── TooManyPartitions     the table has as many partitions as it may
     │   ├── FollowerTaken         a newer reader goes on in this follower's name
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
@@ -139,6 +143,31 @@ class HolderLost(NotFound):
     code = 24
 
 
+class PartitionNotFound(NotFound):
+    """The table has no such partition, and none is made for this call."""
+
+    code = 25
+
+
+class PartitionDropped(NotFound):
+    """A partition was dropped, or expired, while it was being read or written.
+
+    For whoever reads, this ends the one partition only: iterate on, and the others follow. ``partition`` is its name;
+    ``unread`` is how many of its changes were not handed out, None if nobody knows.
+    """
+
+    code = 26
+
+    def __init__(self, message: str, partition: str = "", unread: int | None = None) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.unread = unread
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """So that it crosses process borders whole."""
+        return PartitionDropped, (str(self), self.partition, self.unread)
+
+
 class AlreadyExists(KolkError):
     """What was to be created exists."""
 
@@ -149,6 +178,12 @@ class TableExists(AlreadyExists):
     """There is a table of this name."""
 
     code = 31
+
+
+class PartitionExists(AlreadyExists):
+    """The table has this partition."""
+
+    code = 32
 
 
 class Unavailable(KolkError):
@@ -192,6 +227,12 @@ class TooManyFollowers(Unavailable):
     """The table has as many followers as it may. Drop some first."""
 
     code = 55
+
+
+class TooManyPartitions(Unavailable):
+    """The table has as many partitions as it may. Drop some first, or cut it less finely."""
+
+    code = 57
 
 
 class FollowerTaken(Unavailable):

@@ -12,6 +12,6 @@ def test_a_bucket_of_a_dropped_table_is_not_opened_again(tmp_path):
         tablets = db._service._tablets
         db.drop_table("t")
 
-        with pytest.raises(TableNotFound, match="was dropped"):
-            tablets.get(table.info, table.info.bucket_id(1))
+        with pytest.raises(TableNotFound, match="was dropped"), tablets.use_one(table.info, table.info.bucket_id(1)):
+            pass
         assert not (tmp_path / "data" / "tables" / str(table.info.id)).exists()

@@ -307,14 +307,14 @@ def test_an_error_lets_no_control_character_through():
         ("CREATE TABLE t (a INT) WITH ('a' '1')", "line 1, column 34: found '1', expected '='"),
         (
             "CREATE TABLE t (a INT) WIHT ('a' = '1')",
-            "line 1, column 24: found 'WIHT', expected DISTRIBUTED, WITH, ';' or"
+            "line 1, column 24: found 'WIHT', expected PARTITIONED, DISTRIBUTED, WITH, ';' or"
             " the end of the text (one statement is read at a time)",
         ),
         (
             "DROP TABLE a; DROP TABLE b",
             "line 1, column 15: found 'DROP', expected the end of the text (one statement is read at a time)",
         ),
-        ("SHOW TABLE", "line 1, column 6: found 'TABLE', expected TABLES"),
+        ("SHOW TABLE", "line 1, column 6: found 'TABLE', expected PARTITIONS or TABLES"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_few_words(text, message):
@@ -352,10 +352,16 @@ def test_an_aggregate_is_refused_because_its_engine_is_not_there_yet(function, r
     )
 
 
-def test_partitions_are_refused_because_they_are_not_there_yet():
-    message = first_line("CREATE TABLE t (a INT) PARTITIONED BY (a)")
+def test_partition_columns_come_before_the_buckets():
+    text = "CREATE TABLE t (day DATE, k INT, PRIMARY KEY (day, k)) PARTITIONED BY (day) DISTRIBUTED INTO 2 BUCKETS"
 
-    assert message == "line 1, column 24: partitions are not available yet; leave PARTITIONED BY out"
+    spec = parse(text).spec
+
+    assert (spec.partition_by, spec.bucket_key, spec.buckets) == (("day",), ("k",), 2)
+
+
+def test_the_partitions_of_a_table_are_shown_by_a_statement():
+    assert parse("show partitions web.pages").name == TableName.parse("web.pages")
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_an_option_like_no_other_is_answered_with_the_list():
     message = refusal({"zzz": "x"})
 
     assert message.startswith("unknown table option 'zzz'; the options are table.merge-engine, ")
-    assert message.endswith("bucket.num, bucket.key")
+    assert message.endswith("bucket.key, table.auto-partition.*")
 
 
 def test_an_unknown_option_of_a_log_table_is_unknown_first():

@@ -68,7 +68,7 @@ def test_rows_go_when_there_are_too_many(timed):
 def test_a_size_is_kept_up_to(timed):
     plain = timed.db.create_table("plain", LOG)
     hourly(timed, plain, range(5))
-    size = timed.engine._tablets.of(plain.info)[0].log.bytes
+    size = timed.engine._tablets.opened()[0].log.bytes
     table = timed.db.create_table("t", LOG, options={"table.log.max-bytes": str(size * 3 // 5)})
     hourly(timed, table, range(5))
 

@@ -42,7 +42,7 @@ def test_a_view_pinned_before_writes_survives_flush_and_compaction(pages):
     with pages.scan() as scan:
         pages.put(rows(10_000, value=2))
         pages.delete([f"/{i:05}" for i in range(15_000, 20_000)])
-        for tablet in pages._service._tablets.of(pages.info):
+        for tablet in pages._service._tablets.opened():
             tablet._kv.flush()
             tablet._kv.compact()
 

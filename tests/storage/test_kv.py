@@ -8,7 +8,7 @@ from rocksdict import Options, Rdict
 
 from kolk.codec.key import ROW_PREFIX
 from kolk.codec.row import RowCodec
-from kolk.errors import Closed, Corrupted
+from kolk.errors import Closed, Corrupted, TableNotFound
 from kolk.merge.changes import KvWrites
 from kolk.model.schema import Column, Schema
 from kolk.storage.kv import Kv, KvMemory
@@ -189,10 +189,10 @@ def test_a_revoked_view_tells_its_reader_why(kv):
     put(kv, range(3))
     view = View(kv.pin(), 0, RowCodec(SCHEMA))
 
-    view.revoke("the table was dropped")
-    view.revoke("again")
+    view.revoke(TableNotFound("the table was dropped"))
+    view.revoke(Closed("again"))
 
-    with pytest.raises(Closed, match="the table was dropped"):
+    with pytest.raises(TableNotFound, match="the table was dropped"):
         view.next(1)
 
 

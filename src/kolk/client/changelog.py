@@ -6,7 +6,7 @@ follower has committed, and the log is kept for it from there.
 """
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import index
 from typing import Self
@@ -16,12 +16,14 @@ import pyarrow as pa
 from kolk.client.link import Link
 from kolk.client.progress import Progress, Unremembered
 from kolk.client.service import ChangePages, Service
-from kolk.errors import Closed, InvalidArgument, KolkError, OffsetOutOfRange
+from kolk.errors import Closed, InvalidArgument, KolkError, OffsetOutOfRange, PartitionDropped
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.names import check_name
 from kolk.model.page import ChangelogPage
+from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, after, partition_of
 from kolk.model.table import TableInfo
 
+OnPartition = Callable[[PartitionEvent], object]
 Start = Mapping[str, int] | str | datetime.datetime | None
 _PATIENCE_SECONDS = 1.0
 """How long a follower waits at most before it looks whether it was closed."""
@@ -38,6 +40,11 @@ class Changelog:
     what is handled is committed every ``commit_interval``, when the iteration ends and when it is closed. A ``with``
     block that ends without an exception has handled the batch in hand too. ``commit()`` commits all that was handed
     out, at once.
+
+    Of a partitioned table ``offsets`` also holds the reader's place in the record of partitions, and partitions that
+    are made later are read too. Whoever gave ``on_partition`` is told of every partition that comes and goes, in order
+    with the changes. Without it a partition that is dropped before it was read to its end raises PartitionDropped,
+    once: iterate again to go on with the others.
     """
 
     def __init__(
@@ -51,10 +58,12 @@ class Changelog:
         buckets: Sequence[str] | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
+        on_partition: OnPartition | None = None,
     ) -> None:
         service = link.service
         self._link = link
         self._info = info
+        self._on_partition = on_partition
         self._closed = False
         self._pages: ChangePages | None = None
         self._progress: Progress | Unremembered = Unremembered()
@@ -64,14 +73,15 @@ class Changelog:
         starts = _starts(start, bounds, service, info)
         self._stops = _stops(stop, follow, chosen, bounds)
         if follower is not None:
-            given = None if start is None else {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in bounds}
+            given = None if start is None else _offsets(starts, list(bounds), bounds)
             session = service.open_follower(info.id, follower, link.rng.id128(), given)
             self._progress = Progress(link, info.id, follower, session, interval)
             self.offsets = session.offsets
             return
-        self.offsets = {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen}
-        for bucket, offset in self.offsets.items():
-            _check_start(bucket, offset, bounds[bucket])
+        self.offsets = _offsets(starts, chosen, bounds)
+        if self.offsets.get(PARTITIONS) == bounds.get(PARTITIONS, (0, None))[1]:
+            for bucket, offset in self.offsets.items():
+                _check_start(bucket, offset, bounds[bucket])
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._closed:
@@ -86,6 +96,9 @@ class Changelog:
                 found = self._next(pages)
                 if found is None:
                     continue
+                if isinstance(found, PartitionEvent):
+                    self._tell(found)
+                    continue
                 bucket, page = found
                 # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
                 self.offsets[bucket] = page.next_offset
@@ -93,7 +106,7 @@ class Changelog:
                 if page.batch is not None:
                     yield page.batch
                 self._progress.handle(bucket, page.next_offset)
-        except GeneratorExit:
+        except (GeneratorExit, PartitionDropped):
             raise
         except BaseException:
             # An interrupt may have come after a batch was counted and before it was given.
@@ -137,14 +150,28 @@ class Changelog:
         with suppress(Closed):  # the connection was closed first: what was not committed comes again
             self._progress.finish(in_hand=in_hand)
 
-    def _next(self, pages: ChangePages) -> tuple[str, ChangelogPage] | None:
+    def _tell(self, event: PartitionEvent) -> None:
+        """Go on as the event says, and let the reader know: for ever, if it must be told, else if it asked."""
+        self.offsets = after(event, self.offsets)
+        until = self._stops.get(PARTITIONS)
+        if event.kind is PartitionEventKind.DROPPED and (until is None or event.position > until):
+            # Else the stops are those of a new partition of the same name, which is yet to come.
+            self._stops = {name: stop for name, stop in self._stops.items() if partition_of(name) != event.partition}
+        self._progress.hand_out_event(event)
+        if self._on_partition is not None:
+            self._on_partition(event)
+        elif event.unread != 0:
+            raise event.error
+        self._progress.handle_event(event)
+
+    def _next(self, pages: ChangePages) -> tuple[str, ChangelogPage] | PartitionEvent | None:
         try:
             return pages.next(_PATIENCE_SECONDS)
         except OffsetOutOfRange as error:
             raise self._progress.lost(error) from error
 
     def _is_finished(self) -> bool:
-        return all(stop is not None and self.offsets[bucket] >= stop for bucket, stop in self._stops.items())
+        return all(stop is not None and self.offsets.get(name, 0) >= stop for name, stop in self._stops.items())
 
 
 def _interval(follower: str | None, buckets: Sequence[str] | None, given: Duration | None) -> float | None:
@@ -182,9 +209,21 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
     if not isinstance(start, Mapping):
         raise InvalidArgument(f"start is 'earliest', 'latest', a datetime or offsets by bucket, not {start!r}")
     unknown = [bucket for bucket in start if bucket not in bounds]
-    if unknown:
+    if unknown and PARTITIONS not in start:
         raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
     return _whole_numbers(start, "start")
+
+
+def _offsets(starts: Mapping[str, int], chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Where to start in each chosen bucket; what is not said is where the log starts.
+
+    A place in the record of partitions says by itself which buckets are meant, and some of them may be gone. Without
+    one it is the present place: the partitions of former times left nothing to read.
+    """
+    if PARTITIONS in chosen and starts.get(PARTITIONS, bounds[PARTITIONS][1]) != bounds[PARTITIONS][1]:
+        return dict(starts)
+    places = {PARTITIONS: bounds[PARTITIONS][1]} if PARTITIONS in chosen else {}
+    return {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen} | places
 
 
 def _whole_numbers(offsets: Mapping[str, int], what: str) -> dict[str, int]:
@@ -206,7 +245,8 @@ def _stops(
     if unknown:
         raise InvalidArgument(f"stop names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
     if follow:
-        return {bucket: given.get(bucket) for bucket in chosen}
+        places = {PARTITIONS: bounds[PARTITIONS][1]} if given and PARTITIONS in chosen else {}
+        return {bucket: given.get(bucket) for bucket in chosen} | places
     return {bucket: min(given.get(bucket, bounds[bucket][1]), bounds[bucket][1]) for bucket in chosen}
 
 

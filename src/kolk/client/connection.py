@@ -27,6 +27,8 @@ from kolk.errors import (
     Closed,
     FollowerNotFound,
     KolkError,
+    PartitionExists,
+    PartitionNotFound,
     PermissionDenied,
     TableExists,
     TableNotFound,
@@ -38,6 +40,7 @@ from kolk.errors import (
 from kolk.model.follower import Follower, FollowerState, Session, moment
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
+from kolk.model.partition import Partition
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
 from kolk.wire import messages as m
@@ -103,6 +106,7 @@ class Connection:
             primary_key=list(spec.schema.primary_key),
             buckets=spec.buckets,
             bucket_key=list(spec.bucket_key),
+            partition_by=list(spec.partition_by),
             options=spec.option_text,
             if_not_exists=if_not_exists,
         )
@@ -112,7 +116,8 @@ class Connection:
         except TableExists:
             if lost:
                 found = self.table(spec.name)
-                if found.spec == spec:
+                auto = found.spec.options.auto_partition
+                if found.spec == (spec if auto is None else spec.in_zone(auto.zone or "")):
                     return found
             raise
 
@@ -143,6 +148,34 @@ class Connection:
     def describe(self, table: TableId) -> dict[str, object]:
         """See ``Service``."""
         return self._act(m.Describe(table=table))
+
+    # --- partitions
+
+    def partitions(self, table: TableId) -> list[Partition]:
+        """See ``Service``."""
+        return [_partition(record) for record in self._act(m.ListPartitions(table=table))]
+
+    def add_partition(self, table: TableId, name: str, *, if_not_exists: bool = False) -> Partition:
+        """See ``Service``. If an answer was lost, a partition that is there now has been made by us."""
+        lost: list[KolkError] = []
+        try:
+            return _partition(self._act(m.AddPartition(table=table, name=name, if_not_exists=if_not_exists), lost=lost))
+        except PartitionExists:
+            if not lost:
+                raise
+            return _partition(self._act(m.AddPartition(table=table, name=name, if_not_exists=True)))
+
+    def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
+        """See ``Service``. A retry after a lost answer must not drop a new partition of that name, hence the number."""
+        if number is None:
+            with suppress(PermissionDenied):
+                number = next((each.id for each in self.partitions(table) if each.name == name), None)
+        lost: list[KolkError] = []
+        try:
+            self._act(m.DropPartition(table=table, name=name, number=number), lost=lost)
+        except PartitionNotFound:
+            if not lost:
+                raise
 
     # --- rows
 
@@ -336,6 +369,10 @@ def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
 
 def _list(names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else list(names)
+
+
+def _partition(record: Mapping[str, Any]) -> Partition:
+    return Partition(id=record["id"], name=record["name"], created_ms=record["created_ms"])
 
 
 def _follower(record: Mapping[str, Any]) -> Follower:

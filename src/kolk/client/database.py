@@ -9,7 +9,7 @@ from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
-from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowTables, TruncateTable, parse
+from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
 from kolk.model.follower import Follower
 from kolk.model.names import TableName, check_name
 from kolk.model.schema import Schema
@@ -47,14 +47,20 @@ class Database:
         """Make a table; without a primary key in the schema it is a log table.
 
         ``buckets`` (1) is how many shares the table has, each with an order of its own; ``bucket_key`` (the primary
-        key) chooses the share. ``merge_engine`` is "default", "first_row" or "versioned".
+        key) chooses the share. ``partition_by`` cuts the table by the values of some key columns into partitions that
+        are made as rows come and dropped as a whole, each with so many buckets. ``merge_engine`` is "default",
+        "first_row" or "versioned".
         """
         if not isinstance(schema, Schema):
             raise InvalidSchema("schema is a kolk.Schema; make one of an Arrow schema with kolk.Schema.from_arrow(...)")
-        if partition_by:
-            raise InvalidSchema("partitions are not available in this version; leave partition_by out")
         spec = TableSpec.make(
-            name, schema, buckets=buckets, bucket_key=bucket_key, merge_engine=merge_engine, options=options
+            name,
+            schema,
+            buckets=buckets,
+            bucket_key=bucket_key,
+            partition_by=partition_by,
+            merge_engine=merge_engine,
+            options=options,
         )
         return self._table(self._service.create_table(spec, if_not_exists=if_not_exists))
 
@@ -83,8 +89,8 @@ class Database:
         self._service.drop_follower(self._service.table(TableName.parse(table)).id, check_name(name, "follower"))
 
     def execute(self, statement: str) -> Table | pa.Table | None:
-        """Run one DDL statement: CREATE TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE, SHOW TABLES and
-        DESCRIBE (the answer is an Arrow table)."""
+        """Run one DDL statement: CREATE TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE, SHOW TABLES,
+        SHOW PARTITIONS and DESCRIBE (the answer is an Arrow table)."""
         if not isinstance(statement, str):
             raise InvalidStatement(f"a statement is text, not a {type(statement).__name__}")
         match parse(statement):
@@ -95,6 +101,9 @@ class Database:
             case TruncateTable(name=name):
                 self.table(str(name)).truncate()
                 return None
+            case ShowPartitions(name=name):
+                names = [partition.name for partition in self.table(str(name)).partitions()]
+                return pa.table({"partition": pa.array(names, pa.string())})
             case ShowTables():
                 return pa.table({"table": pa.array([table.name for table in self.tables()], pa.string())})
             case DescribeTable(name=name):
@@ -132,4 +141,5 @@ def _described(info: TableInfo) -> pa.Table:
             "nullable": [column.nullable for column in columns],
             "key": [column.name in info.schema.primary_key for column in columns],
         }
+        | ({"partition": [column.name in info.spec.partition_by for column in columns]} if info.is_partitioned else {})
     )

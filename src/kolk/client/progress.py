@@ -11,6 +11,7 @@ from kolk.client.link import Link
 from kolk.errors import HolderLost, InvalidArgument, KolkError
 from kolk.model.follower import Session
 from kolk.model.ids import TableId
+from kolk.model.partition import PARTITIONS, PartitionEvent, after
 
 _SIGN_SECONDS = 60.0
 """A reader with nothing to commit says so often that it is in use, and learns whether it was replaced."""
@@ -38,6 +39,11 @@ class Progress:
         with self._lock:
             self._handed[bucket] = end
 
+    def hand_out_event(self, event: PartitionEvent) -> None:
+        """The reader is told of a partition."""
+        with self._lock:
+            self._handed = after(event, self._handed)
+
     def handle_all(self) -> None:
         """The reader asks for more: it is done with what it has."""
         with self._lock:
@@ -47,6 +53,11 @@ class Progress:
         """The reader is done with the batch that ends here."""
         with self._lock:
             self._handled[bucket] = end
+
+    def handle_event(self, event: PartitionEvent) -> None:
+        """The reader is done with what it was told of a partition."""
+        with self._lock:
+            self._handled = after(event, self._handled)
 
     def take_back(self) -> None:
         """The reader may not have got the last batch: it is not handed out."""
@@ -85,16 +96,23 @@ class Progress:
         )
 
     def _commit(self, offsets: Mapping[str, int]) -> None:
-        self._tell(self._moved(offsets))
+        moved = self._moved(offsets)
+        self._tell(moved)
+        is_whole = offsets.get(PARTITIONS) != self._committed.get(PARTITIONS)
+        self._committed = dict(offsets) if is_whole else self._committed | moved
         self._last_commit = self._last_call
 
     def _tell(self, moved: Mapping[str, int]) -> None:
         self._link.service.commit_follower(self._table, self._name, self._epoch, moved)
-        self._committed.update(moved)
         self._last_call = self._link.clock.monotonic()
 
     def _moved(self, offsets: Mapping[str, int]) -> dict[str, int]:
-        return {bucket: end for bucket, end in offsets.items() if end > self._committed[bucket]}
+        """What is new since the last commit. Of a partitioned table the place in the record of partitions is always
+        said, because it tells which buckets are meant by their names; after a step there, so is everything."""
+        if offsets.get(PARTITIONS) != self._committed.get(PARTITIONS):
+            return dict(offsets)
+        moved = {bucket: end for bucket, end in offsets.items() if end > self._committed.get(bucket, -1)}
+        return moved | {PARTITIONS: offsets[PARTITIONS]} if moved and PARTITIONS in offsets else moved
 
 
 class Unremembered:
@@ -103,10 +121,16 @@ class Unremembered:
     def hand_out(self, bucket: str, end: int) -> None:
         """See ``Progress``."""
 
+    def hand_out_event(self, event: PartitionEvent) -> None:
+        """See ``Progress``."""
+
     def handle_all(self) -> None:
         """See ``Progress``."""
 
     def handle(self, bucket: str, end: int) -> None:
+        """See ``Progress``."""
+
+    def handle_event(self, event: PartitionEvent) -> None:
         """See ``Progress``."""
 
     def take_back(self) -> None:

@@ -1,6 +1,6 @@
 """A scan: the whole table as it was at one moment, as record batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -8,6 +8,7 @@ import pyarrow as pa
 from kolk.client.link import Link
 from kolk.client.service import ScanPages
 from kolk.errors import Closed, KolkError
+from kolk.model.partition import PartitionEvent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,13 +21,23 @@ class Scan:
     ``offsets`` maps each bucket to the log offset that the scan stands for: the table's changelog from there on is
     exactly what came after. Failures are sticky: a scan that failed once fails again, it never looks finished.
     Confined to one reader at a time.
+
+    A partition that is dropped meanwhile takes its rows away. Whoever gave ``on_partition`` is told so; without it the
+    scan raises PartitionDropped, once, and can be iterated on for the rows of the others.
     """
 
-    def __init__(self, link: Link, pages: ScanPages, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        link: Link,
+        pages: ScanPages,
+        schema: pa.Schema,
+        on_partition: Callable[[PartitionEvent], object] | None = None,
+    ) -> None:
         self.offsets = dict(pages.offsets)
         self.schema = schema
         self._link = link  # kept, so that the connection lives as long as the scan
         self._pages = pages
+        self._on_partition = on_partition
         self._error: KolkError | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -43,7 +54,12 @@ class Scan:
             if page is None:
                 self._pages.close()
                 return
-            yield page
+            if isinstance(page, pa.RecordBatch):
+                yield page
+            elif self._on_partition is not None:
+                self._on_partition(page)
+            else:
+                raise page.error
 
     def to_arrow(self) -> pa.Table:
         """All rows that are left, as one table."""

@@ -13,6 +13,7 @@ from kolk.model.follower import Follower, Session
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import ChangelogPage
+from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 
@@ -22,8 +23,8 @@ class ScanPages(Protocol):
 
     offsets: dict[str, int]
 
-    def next(self) -> pa.RecordBatch | None:
-        """The next page; None at the end."""
+    def next(self) -> pa.RecordBatch | PartitionEvent | None:
+        """The next page, or that a partition is gone; None at the end."""
         ...
 
     def close(self) -> None:
@@ -34,8 +35,9 @@ class ScanPages(Protocol):
 class ChangePages(Protocol):
     """A changelog that is being read."""
 
-    def next(self, seconds: float) -> tuple[str, ChangelogPage] | None:
-        """The next page and its bucket; None if there is nothing now, after waiting at most so long for more."""
+    def next(self, seconds: float) -> tuple[str, ChangelogPage] | PartitionEvent | None:
+        """The next page and its bucket, or what became of a partition; None if there is nothing now, after waiting at
+        most so long for more."""
         ...
 
     def close(self) -> None:
@@ -66,6 +68,18 @@ class Service(Protocol):
         """Remove every row; the answer is the end offsets."""
         ...
 
+    def partitions(self, table: TableId) -> list[Partition]:
+        """A table's partitions, by name."""
+        ...
+
+    def add_partition(self, table: TableId, name: str, *, if_not_exists: bool = False) -> Partition:
+        """Make a partition."""
+        ...
+
+    def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
+        """Remove a partition; with a number, only if the name still stands for it."""
+        ...
+
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """Apply a write once; the answer is the end offset of every bucket it touched."""
         ...
@@ -88,7 +102,7 @@ class Service(Protocol):
         ...
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
-        """The start and end offset of every bucket."""
+        """The start and end offset of every bucket and, of a partitioned table, of the record of partitions."""
         ...
 
     def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:

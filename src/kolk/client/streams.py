@@ -19,6 +19,7 @@ from kolk.client.retry import Deadline, Retry
 from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable, UsedAfterFork
 from kolk.model.ids import PlainTag
 from kolk.model.page import ChangelogPage
+from kolk.model.partition import PartitionEvent, PartitionEventKind, after
 from kolk.wire import messages as m
 from kolk.wire.status import decode_error
 
@@ -183,10 +184,13 @@ class ScanStream:
             raise Unreachable("the server ended the scan before it began; retry")
         self.offsets = first[1].offsets
 
-    def next(self) -> pa.RecordBatch | None:
+    def next(self) -> pa.RecordBatch | PartitionEvent | None:
         """See ``ScanPages``."""
         found = self._stream.next(self._retry.deadline().seconds_left)
-        return None if found is None else found[0]
+        if found is None:
+            return None
+        batch, page = found
+        return batch if page.event is None else _event(page.event)
 
     def close(self) -> None:
         """See ``ScanPages``."""
@@ -205,7 +209,7 @@ class ChangeStream:
         self._stream: Stream | None = None
         self._closed = False
 
-    def next(self, seconds: float) -> tuple[str, ChangelogPage] | None:
+    def next(self, seconds: float) -> tuple[str, ChangelogPage] | PartitionEvent | None:
         """See ``ChangePages``; the server decides how long it waits, which is about a second."""
         if self._closed:
             return None
@@ -216,6 +220,10 @@ class ChangeStream:
                 return None
             raise
         batch, page = (None, _NOTHING) if found is None else found
+        if page.event is not None:
+            event = _event(page.event)
+            self._offsets = after(event, self._offsets)
+            return event
         if page.bucket is None:
             return None
         self._offsets[page.bucket] = page.next_offset
@@ -252,6 +260,16 @@ def result(answer: m.Answer) -> Any:
     if answer.error is not None:
         raise decode_error(answer.error)
     return answer.result
+
+
+def _event(record: m.EventRecord) -> PartitionEvent:
+    return PartitionEvent(
+        kind=PartitionEventKind(record.kind),
+        partition=record.partition,
+        position=record.position,
+        timestamp_ms=record.timestamp_ms,
+        unread=record.unread,
+    )
 
 
 def typed(error: Exception, address: Address) -> KolkError:

@@ -8,15 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, Start
+from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, OnPartition, Start
 from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import Scan
 from kolk.client.service import Service
-from kolk.errors import InvalidArgument, InvalidRows, KolkError
+from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
 from kolk.model.durations import Duration
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
+from kolk.model.partition import Partition, parse_partition, partition_name
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.model.write import Action, Write
@@ -166,15 +167,21 @@ class Table:
         limit: int | None = None,
         where: None = None,
         source: str = "live",
+        *,
+        on_partition: OnPartition | None = None,
     ) -> Scan:
-        """The whole table at one moment, all buckets alike, whatever is written meanwhile."""
+        """The whole table at one moment, all buckets alike, whatever is written meanwhile.
+
+        ``on_partition`` is called if a partition is dropped before its rows were read; without it the scan raises
+        PartitionDropped, and can be read on.
+        """
         if where is not None or source != "live":
             raise InvalidArgument("where and source are not available in this version; leave them out")
         names = self._shown(columns)
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
         pages = self._service.open_scan(self._info.id, names, limit)
-        return Scan(self._link, pages, self.schema.arrow_of(names))
+        return Scan(self._link, pages, self.schema.arrow_of(names), on_partition)
 
     def changelog(
         self,
@@ -185,6 +192,7 @@ class Table:
         buckets: Sequence[str] | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
+        on_partition: OnPartition | None = None,
     ) -> Changelog:
         """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
         datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``.
@@ -192,6 +200,9 @@ class Table:
         With the name of a ``follower`` it goes on where that has committed, and the log is kept for it; ``start`` is
         for its first use. What is handled is committed every ``commit_interval`` (5 s), or with None only by
         ``commit()``. Whoever opens a follower takes it over from the reader before.
+
+        ``on_partition`` is called, in order with the changes, for every partition that comes and goes; without it one
+        that is dropped before all of its changes were read raises PartitionDropped, and iterating again goes on.
         """
         return Changelog(
             self._link,
@@ -202,7 +213,28 @@ class Table:
             buckets=buckets,
             follower=follower,
             commit_interval=commit_interval,
+            on_partition=on_partition,
         )
+
+    def partitions(self) -> list[Partition]:
+        """The partitions that there are now, by name."""
+        return self._service.partitions(self._info.id)
+
+    def add_partition(
+        self, partition: str | Mapping[str, Any] | None = None, /, *, if_not_exists: bool = False, **values: Any
+    ) -> Partition:
+        """Make a partition before anybody writes to it: ``table.add_partition(day="2026-11-15")``."""
+        return self._service.add_partition(self._info.id, self._named(partition, values), if_not_exists=if_not_exists)
+
+    def drop_partition(
+        self, partition: str | Mapping[str, Any] | None = None, /, *, if_exists: bool = False, **values: Any
+    ) -> None:
+        """Remove a partition with all its rows and its log, whoever reads it: ``table.drop_partition(day=...)``."""
+        try:
+            self._service.drop_partition(self._info.id, self._named(partition, values))
+        except PartitionNotFound:
+            if not if_exists:
+                raise
 
     def truncate(self) -> dict[str, int]:
         """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""
@@ -214,6 +246,17 @@ class Table:
     @property
     def _service(self) -> Service:
         return self._link.service
+
+    def _named(self, partition: str | Mapping[str, Any] | None, values: Mapping[str, Any]) -> str:
+        """A partition, named by its values or as ``day=2026-11-15``."""
+        columns = self._info.partition_columns
+        if not columns:
+            raise InvalidArgument(f"{self.name} has no partitions; create the table with partition_by=[...]")
+        if isinstance(partition, str) and not values:
+            return parse_partition(columns, partition)
+        if isinstance(partition, str) or not (partition is None or isinstance(partition, Mapping)):
+            raise InvalidArgument("name a partition by its values, day='2026-11-15', or as text, 'day=2026-11-15'")
+        return partition_name(columns, {**(partition or {}), **values})
 
     def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
         if tag is not None:

@@ -1,6 +1,7 @@
 """A table's description as bytes: the JSON record that the catalog keeps.
 
-{"name": "web.pages", "buckets": 4, "bucket_key": ["page"], "created_ms": …, "options": {option text},
+{"name": "web.pages", "buckets": 4, "bucket_key": ["page"], "partition_by": ["day"], "created_ms": …,
+ "options": {option text},
  "schema": {"id": 1, "primary_key": ["page"],
             "columns": [{"id": 0, "name": "page", "type": "string", "nullable": false}, …]}}
 """
@@ -31,12 +32,14 @@ def decode_table(table: TableId, record: bytes) -> TableInfo:
             for column in fields["schema"]["columns"]
         )
         schema = Schema(columns, fields["schema"]["primary_key"], id=fields["schema"]["id"])
+        partition_by = tuple(fields.get("partition_by", ()))
         spec = TableSpec(
             name=TableName.parse(fields["name"]),
             schema=schema,
             buckets=fields["buckets"],
             bucket_key=tuple(fields["bucket_key"]),
-            options=TableOptions.parse(fields["options"], schema),
+            options=TableOptions.parse(fields["options"], schema, partition_by),
+            partition_by=partition_by,
         )
         return TableInfo(id=table, spec=spec, created_ms=fields["created_ms"])
     except (msgspec.DecodeError, KeyError, TypeError, InvalidInput) as error:
@@ -50,6 +53,7 @@ def describe(info: TableInfo) -> dict[str, Any]:
         "name": str(info.name),
         "buckets": info.spec.buckets,
         "bucket_key": list(info.spec.bucket_key),
+        **({"partition_by": list(info.spec.partition_by)} if info.is_partitioned else {}),
         "created_ms": info.created_ms,
         "options": info.spec.option_text,
         "schema": {

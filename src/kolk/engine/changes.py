@@ -1,42 +1,77 @@
 """Reading a table's changelog bucket by bucket, and waiting for more.
 
 The order within a bucket is the order of the log; between buckets there is none, and they take turns, so that a busy
-one cannot starve the others.
+one cannot starve the others. What happens to partitions comes in the order of their record: that one was made before
+any of its changes, that one is gone after the last of its changes that this reader is given.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
+from kolk.errors import OffsetOutOfRange, PartitionDropped, PartitionNotFound
+from kolk.model.ids import BucketId
 from kolk.model.page import ChangelogPage
+from kolk.model.partition import (
+    PARTITIONS,
+    Layout,
+    Partition,
+    PartitionEvent,
+    PartitionEventKind,
+    RecordedEvent,
+)
+from kolk.model.table import TableInfo
 from kolk.tablet.signal import Signal
 
-ReadChanges = Callable[[str, int, int | None], ChangelogPage]
+ReadChanges = Callable[[BucketId, int, int | None], ChangelogPage]
 """The next changes of a bucket, from an offset on, below a stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFeed:
+    """What a reader needs to know of a table's partitions: how they are now, from which event on it reads and up to
+    which (None: for ever), and which buckets a new one has for it, if it wants to know of new ones at all."""
+
+    layout: Callable[[], Layout]
+    position: int
+    stop: int | None
+    buckets: Callable[[Partition], Iterable[BucketId]] | None
 
 
 class TableChanges:
     """A position in every chosen bucket. Confined to one reader at a time; ``close`` may come from anywhere."""
 
     def __init__(
-        self, read: ReadChanges, signal: Signal, starts: Mapping[str, int], stops: Mapping[str, int | None]
+        self,
+        read: ReadChanges,
+        signal: Signal,
+        starts: Mapping[BucketId, int],
+        stops: Mapping[str, int | None],
+        feed: PartitionFeed | None = None,
     ) -> None:
         self._read = read
         self._signal = signal
         self._offsets = dict(starts)
         self._stops = dict(stops)
         self._turns = deque(starts)
+        self._feed = feed
+        self._position = feed.position if feed is not None else 0
         self._closed = False
 
     @property
     def is_finished(self) -> bool:
         """Whether every bucket has come to its stop."""
-        return all(self._is_done(bucket) for bucket in self._offsets)
+        return not self._expects_partitions and all(self._is_done(bucket) for bucket in self._offsets)
 
-    def next(self, seconds: float) -> tuple[str, ChangelogPage] | None:
-        """The next page and its bucket; None if there is nothing now, after waiting at most so long for more."""
+    def next(self, seconds: float) -> tuple[str, ChangelogPage] | PartitionEvent | None:
+        """The next page and its bucket, or what became of a partition; None if there is nothing now, after waiting at
+        most so long for more."""
         # Read before looking, so that what is published after the look ends the wait.
         seen = self._signal.count
-        waits = False
+        event = self._next_event()
+        if event is not None:
+            return event
+        waits = self._expects_partitions
         for _ in range(len(self._turns)):
             if self._closed:
                 return None
@@ -46,10 +81,13 @@ class TableChanges:
                 continue
             waits = True
             offset = self._offsets[bucket]
-            page = self._read(bucket, offset, self._stops.get(bucket))
+            try:
+                page = self._read(bucket, offset, self._stops.get(bucket.name))
+            except PartitionDropped:
+                return None  # the event says the rest
             if page.next_offset > offset:
                 self._offsets[bucket] = page.next_offset
-                return bucket, page
+                return bucket.name, page
         if waits and not self._closed:
             self._signal.wait(seen, seconds)
         return None
@@ -59,6 +97,76 @@ class TableChanges:
         self._closed = True
         self._signal.notify()
 
-    def _is_done(self, bucket: str) -> bool:
-        stop = self._stops.get(bucket)
+    def _is_done(self, bucket: BucketId) -> bool:
+        stop = self._stops.get(bucket.name)
         return stop is not None and self._offsets[bucket] >= stop
+
+    @property
+    def _expects_partitions(self) -> bool:
+        feed = self._feed
+        return feed is not None and feed.buckets is not None and (feed.stop is None or self._position < feed.stop)
+
+    def _next_event(self) -> PartitionEvent | None:
+        """The next event that concerns this reader."""
+        feed = self._feed
+        if feed is None:
+            return None
+        layout = feed.layout()
+        if self._position < layout.start:
+            raise OffsetOutOfRange(
+                f"what became of partitions is known from event {layout.start} on, and this reader is at"
+                f" {self._position}; scan the table and go on from the scan's offsets"
+            )
+        for event in layout.since(self._position):
+            # Past its stop a reader is told only why a bucket that it waits for will not come.
+            is_due = feed.stop is None or event.number < feed.stop
+            if is_due:
+                self._position = event.number + 1
+            told = self._dropped(event) if event.kind is PartitionEventKind.DROPPED else self._created(event, is_due)
+            if told is not None:
+                return told
+        return None
+
+    def _created(self, event: RecordedEvent, is_due: bool) -> PartitionEvent | None:
+        if self._feed is None or self._feed.buckets is None or not is_due:
+            return None
+        buckets = list(self._feed.buckets(event.partition))
+        self._offsets.update(dict.fromkeys(buckets, 0))
+        self._turns.extend(buckets)
+        return self._event(event, 0) if buckets else None
+
+    def _dropped(self, event: RecordedEvent) -> PartitionEvent | None:
+        buckets = [bucket for bucket in self._offsets if bucket.partition == event.partition.id]
+        if not buckets:
+            return None
+        unread: int | None = 0
+        for bucket in buckets:
+            offset, end = self._offsets.pop(bucket), event.ends[bucket.bucket]
+            unread = None if end is None or unread is None else unread + max(end - offset, 0)
+        self._turns = deque(self._offsets)
+        return self._event(event, unread)
+
+    def _event(self, event: RecordedEvent, unread: int | None) -> PartitionEvent:
+        return PartitionEvent(
+            kind=event.kind,
+            partition=event.partition.name,
+            position=event.number + 1,
+            timestamp_ms=event.timestamp_ms,
+            unread=unread,
+        )
+
+
+def starts_at(info: TableInfo, known: Iterable[Partition], starts: Mapping[str, int]) -> dict[BucketId, int]:
+    """Where to start in the buckets of a partitioned table: ``known`` are its partitions at the reader's position.
+
+    Whoever keeps track of partitions reads them all, each from its beginning unless told otherwise.
+    """
+    buckets = {bucket.name: bucket for partition in known for bucket in info.buckets_of(partition)}
+    unknown = [name for name in starts if name not in buckets and name != PARTITIONS]
+    if unknown:
+        raise PartitionNotFound(
+            f"the offsets name a bucket {unknown[0]!r} of {info.name}, and there was none of that name at their place"
+            " in the record of partitions; scan the table and go on from the scan's offsets"
+        )
+    names = buckets if PARTITIONS in starts else starts
+    return {buckets[name]: starts.get(name, 0) for name in names}

@@ -7,24 +7,26 @@ checked against the table before anything else happens.
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from kolk.codec.bucketing import bucket_of, split
 from kolk.codec.row import stored_values
 from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
-from kolk.engine.changes import TableChanges
+from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
 from kolk.engine.followers import Followers, described
+from kolk.engine.lives import PartitionLives
+from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
+from kolk.engine.routing import Routing
 from kolk.engine.scans import TableScan
-from kolk.engine.tablets import Tablets
+from kolk.engine.tablets import BucketState, Tablets
 from kolk.errors import (
     Closed,
     InternalError,
@@ -32,24 +34,28 @@ from kolk.errors import (
     KolkError,
     OutcomeUnknown,
     PartialPut,
+    PartitionDropped,
+    PartitionNotFound,
     TableExists,
     TableNotFound,
     TooLarge,
     UsedAfterFork,
 )
 from kolk.merge.append import Appender
-from kolk.merge.engine import Merger, Prepared
+from kolk.merge.engine import Merger
 from kolk.model.ddl import to_ddl
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets, ChangelogPage
+from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
 from kolk.model.rows import checked_rows
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write, expected_columns
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
+from kolk.runtime.zone import system_zone
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
 from kolk.storage.meta import Meta
@@ -73,12 +79,14 @@ class Engine:
         clock: Clock | None = None,
         disk: Disk | None = None,
         open_kv: OpenKv = Kv,
+        zone: Callable[[], str] = system_zone,
     ) -> None:
         self.config = config
         self._folder = folder
         # One for each table that anybody writes or follows, so that a put wakes its own followers only.
         self._signals: dict[TableId, Signal] = {}
         self._clock = clock or SystemClock()
+        self._zone = zone
         disk = disk or OsDisk()
         memory = KvMemory(
             block_cache_bytes=config.kv_block_cache_bytes, write_buffer_bytes=config.kv_write_buffer_bytes
@@ -98,12 +106,27 @@ class Engine:
 
         self._meta = Meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
-        self._tablets = Tablets(folder.path / "tables", disk, open_bucket)
-        known = {info.id for info in self._catalog.list()}
-        self._tablets.sweep(known, self._catalog.next_id)
-        self._followers = Followers(self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), known)
+        tables = self._catalog.list()
+        self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
+        self._routing = Routing(self._partitions)
+        self._tablets = Tablets(
+            folder.path / "tables", disk, open_bucket, self._check_alive, self._clock, config.buckets_open_max
+        )
+        layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
+        self._tablets.sweep(layouts, self._catalog.next_id)
+        self._followers = Followers(
+            self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), self._partitions, set(layouts)
+        )
+        self._lives = PartitionLives(
+            self._catalog, self._partitions, self._tablets, self._followers, self._clock, self._notify
+        )
         self._retention = Retention(
-            self._catalog, self._tablets, self._followers, self._clock, config.log_pinned_max_bytes
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            self._followers,
+            self._clock,
+            config.log_pinned_max_bytes,
         )
         self._closed = False
 
@@ -131,11 +154,13 @@ class Engine:
         """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
         self._check_usable()
         try:
-            return self._catalog.create(spec, self._clock.now_ms())
+            info = self._catalog.create(spec.in_zone(self._zone()), self._clock.now_ms())
         except TableExists:
             if not if_not_exists:
                 raise
             return self._catalog.get(spec.name)
+        self._lives.prepare(info)
+        return info
 
     def table(self, name: TableName) -> TableInfo:
         """The table of this name."""
@@ -159,13 +184,38 @@ class Engine:
             raise TableNotFound(f"the table {name} that was to be dropped is gone; there is a new one of its name")
         self._catalog.drop(info)
         self._tablets.drop(info)
+        self._partitions.forget(info.id)
         self._followers.drop_table(info.id)
-        self._signal(info.id).notify()
+        self._notify(info.id)
         self._signals.pop(info.id, None)
 
     def truncate(self, table: TableId) -> dict[str, int]:
         """Remove every row of a table, bucket by bucket; the answer is the end offsets."""
-        return {tablet.bucket.name: tablet.truncate() for tablet in self._tablets.of(self._info(table))}
+        info = self._info(table)
+        ends: dict[str, int] = {}
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                ends[bucket.name] = tablet.truncate()
+        return ends
+
+    # --- partitions
+
+    def partitions(self, table: TableId) -> list[Partition]:
+        """A table's partitions, by name."""
+        return sorted(self._partitioned(table)[1].partitions.values(), key=lambda partition: partition.name)
+
+    def add_partition(self, table: TableId, name: str, *, if_not_exists: bool = False) -> Partition:
+        """Make a partition before anybody writes to it."""
+        info, _ = self._partitioned(table)
+        return self._lives.add(info, parse_partition(info.partition_columns, name), if_not_exists=if_not_exists)
+
+    def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
+        """Remove a partition: first its record, then its files. With a number, only if the name still stands for it."""
+        info, _ = self._partitioned(table)
+        partition = self._partitions.named(info, parse_partition(info.partition_columns, name))
+        if number is not None and partition.id != number:
+            raise PartitionNotFound(f"the partition {name} that was to be dropped is gone; there is a new one")
+        self._lives.drop(info, partition)
 
     # --- rows
 
@@ -176,17 +226,21 @@ class Engine:
         wanted = expected_columns(info, write.action, write.columns, write.mode)
         write = replace(write, rows=checked_rows(write.rows, wanted))
         self._check_size(write.rows)
-        shares = self._prepare(info, write, tag)
+        shares = self._routing.split(info, write.rows, tag.writer + tag.seq)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
-        for tablet, prepared in shares:
-            try:
-                acknowledged[tablet.bucket.name] = tablet.put(prepared, tag)
-            except KolkError as error:
-                failed[tablet.bucket.name] = error
-            except Exception as error:  # noqa: BLE001 - raised below, with what became of the other buckets
-                failed[tablet.bucket.name] = InternalError(f"bucket {tablet.bucket.name}: {error!r}")
-                failed[tablet.bucket.name].__cause__ = error
+        with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
+            prepared = [
+                tablet.prepare(replace(write, rows=rows)) for tablet, (_, rows) in zip(tablets, shares, strict=True)
+            ]
+            for tablet, share in zip(tablets, prepared, strict=True):
+                try:
+                    acknowledged[tablet.bucket.name] = tablet.put(share, tag)
+                except KolkError as error:
+                    failed[tablet.bucket.name] = error
+                except Exception as error:  # noqa: BLE001 - raised below, with what became of the other buckets
+                    failed[tablet.bucket.name] = InternalError(f"bucket {tablet.bucket.name}: {error!r}")
+                    failed[tablet.bucket.name].__cause__ = error
         if (acknowledged and failed) or any(isinstance(error, OutcomeUnknown) for error in failed.values()):
             # Nobody knows yet whether such a bucket has the put, so its tag must not be lost.
             raise PartialPut(acknowledged, failed, tag)
@@ -206,13 +260,7 @@ class Engine:
         if keys.num_rows > GET_KEYS_MAX:
             raise TooLarge(f"one lookup takes at most {GET_KEYS_MAX:,} keys, not {keys.num_rows:,}; scan instead")
         keys = checked_rows(keys, info.schema.key_columns)
-        encoded = merger.keys.encode(keys).to_pylist()
-        buckets = self._buckets(info, keys, 0)
-        if info.spec.buckets == 1 or keys.num_rows == 1:
-            bucket = int(buckets[0]) if keys.num_rows else 0
-            found = self._tablets.get(info, info.bucket_id(bucket)).get(encoded)
-        else:
-            found = self._gather(info, encoded, buckets)
+        found = self._gather(info, keys, merger.keys.encode(keys).to_pylist())
         if len(found) == 1 and found[0] is not None:
             return merger.codec.decode_one(found[0], names)
         return merger.codec.decode(stored_values(found).drop_null(), names)
@@ -231,45 +279,88 @@ class Engine:
                 f"a prefix must hold the bucket key ({', '.join(info.spec.bucket_key)}), so that it lies in one"
                 " bucket; create the table with bucket_key=[...] naming the first key columns"
             )
+        if not set(info.spec.partition_by) <= given:
+            raise InvalidArgument(
+                f"a prefix must hold the partition columns ({', '.join(info.spec.partition_by)}), so that it lies in"
+                " one partition; put them first in the primary key"
+            )
         start = merger.keys.encode_prefix(rows, rows.num_columns)[0].as_py()
-        bucket = int(self._buckets(info, rows, 0)[0])
-        values = self._tablets.get(info, info.bucket_id(bucket)).between(start, _successor(start))
+        values: list[bytes] = []
+        for bucket, _ in self._routing.find(info, rows):
+            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                values = tablet.between(start, _successor(start))
         return merger.codec.decode(stored_values(values), names)
 
     def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> TableScan:
         """Pin every bucket of a table at one moment."""
         info = self._info(table)
         self._merger(info)
-        return TableScan.open(self._tablets.of(info), names, limit, self.config.scan_page_rows)
+        while True:
+            # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
+            layout = self._partitions.of(info)
+            still = self._partitions.still() if info.is_partitioned else nullcontext()
+            with (
+                suppress(PartitionDropped),
+                self._tablets.use(info, self._partitions.buckets(info)) as tablets,
+                still,
+            ):
+                if self._partitions.of(info) is layout:
+                    places = {PARTITIONS: layout.position} if info.is_partitioned else {}
+                    return TableScan.open(tablets, names, limit, self.config.scan_page_rows, places)
 
     # --- the log
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
-        """The start and end offset of every bucket."""
-        return {tablet.bucket.name: (tablet.log.start, tablet.end) for tablet in self._tablets.of(self._info(table))}
+        """The start and end offset of every bucket, and of the record of partitions if there is one."""
+        info = self._info(table)
+        while True:
+            layout = self._partitions.of(info)
+            with suppress(PartitionDropped):
+                states = [self._tablets.state(info, bucket) for bucket in self._partitions.buckets(info)]
+                if self._partitions.of(info) is layout:
+                    record = {PARTITIONS: (layout.start, layout.position)} if info.is_partitioned else {}
+                    return {state.bucket.name: (state.start, state.end) for state in states} | record
 
     def open_offsets(self) -> Iterator[BucketOffsets]:
         """Where the logs of the buckets that are open start and end; none is opened for it."""
         self._check_usable()
         names = {info.id: str(info.name) for info in self._catalog.list()}
-        for tablet in self._tablets.open():
+        for tablet in self._tablets.opened():
             name = names.get(tablet.bucket.table)
             if name is not None:
                 yield BucketOffsets(name, tablet.bucket.name, tablet.log.start, tablet.end)
 
     def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
         """The first offset of every bucket that was committed at or after this time."""
-        tablets = self._tablets.of(self._info(table))
-        return {tablet.bucket.name: tablet.offset_at(timestamp_ms) for tablet in tablets}
+        info = self._info(table)
+        offsets: dict[str, int] = {}
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                offsets[bucket.name] = tablet.offset_at(timestamp_ms)
+        return offsets
 
     def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
         """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one."""
-        return read_changelog(self._tablet(self._info(table), bucket), offset, stop)
+        info = self._info(table)
+        return self._read(info, self._partitions.bucket(info, bucket), offset, stop)
 
     def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> TableChanges:
         """The changelog from these offsets on, which can be waited for."""
-        self._info(table)
-        return TableChanges(partial(self.read_changes, table), self._signal(table), starts, stops)
+        info = self._info(table)
+        read = partial(self._read_of, table)
+        if not info.is_partitioned:
+            buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
+            return TableChanges(read, self._signal(table), buckets, stops)
+        layout = self._partitions.of(info)
+        position, stop = starts.get(PARTITIONS, layout.position), stops.get(PARTITIONS)
+        known = [each for each in layout.at(position).values() if stop is None or each.id < stop]
+        feed = PartitionFeed(
+            layout=partial(self._partitions.of, info),
+            position=position,
+            stop=stop,
+            buckets=info.buckets_of if PARTITIONS in starts else None,
+        )
+        return TableChanges(read, self._signal(table), starts_at(info, known, starts), stops, feed)
 
     # --- followers
 
@@ -293,23 +384,29 @@ class Engine:
         for info in self.tables() if tables is None else tables:
             bookmarks = self._followers.of(info.id)
             if bookmarks:
-                tablets, now_ms = self._tablets.of(info), self._clock.now_ms()
+                states, now_ms = self._states(info), self._clock.now_ms()
                 found += [
-                    described(info, name, bookmarks[name], tablets, now_ms, self._followers.ttl_ms)
+                    described(info, name, bookmarks[name], states, now_ms, self._followers.ttl_ms)
                     for name in sorted(bookmarks)
                 ]
         return found
 
     def tick(self) -> None:
-        """One round of what is due now and then: old log goes. Whoever owns the engine calls this, from a thread."""
+        """One round of what is due now and then: partitions come and go, old log goes, idle buckets are closed. Whoever
+        owns the engine calls this, from a thread."""
         self._check_usable()
+        self._lives.round()
         self._retention.round()
+        self._tablets.rest(self.config.bucket_idle_seconds)
 
     def describe(self, table: TableId) -> dict[str, object]:
         """A table and the state of its buckets, in plain values."""
-        offsets = {name: {"start": start, "end": end} for name, (start, end) in self.bounds(table).items()}
+        bounds = self.bounds(table)
+        bounds.pop(PARTITIONS, None)
+        offsets = {name: {"start": start, "end": end} for name, (start, end) in bounds.items()}
         info = self._info(table)
-        return {"id": table, **describe(info), "ddl": to_ddl(info), "offsets": offsets}
+        partitions = {"partitions": sorted(self._partitions.of(info).partitions)} if info.is_partitioned else {}
+        return {"id": table, **describe(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
 
     def close(self) -> None:
         """Flush and close everything. Idempotent."""
@@ -334,13 +431,35 @@ class Engine:
     def _info(self, table: TableId) -> TableInfo:
         return self.table_by_id(table)
 
-    def _tablet(self, info: TableInfo, bucket: str) -> Tablet:
-        """The bucket of this public name."""
-        # The length comes first: int itself raises on thousands of digits.
-        number = int(bucket) if len(bucket) < 9 and bucket.isascii() and bucket.isdigit() else -1
-        if not 0 <= number < info.spec.buckets or bucket != str(number):
-            raise InvalidArgument(f"there is no bucket {bucket[:40]!r}; they are named 0 to {info.spec.buckets - 1}")
-        return self._tablets.get(info, info.bucket_id(number))
+    def _partitioned(self, table: TableId) -> tuple[TableInfo, Layout]:
+        info = self._info(table)
+        if not info.is_partitioned:
+            raise InvalidArgument(f"{info.name} has no partitions; create the table with partition_by=[...]")
+        return info, self._partitions.of(info)
+
+    def _states(self, info: TableInfo) -> list[BucketState]:
+        """What is known of a table's buckets, without those that go meanwhile."""
+        states: list[BucketState] = []
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped):
+                states.append(self._tablets.state(info, bucket))
+        return states
+
+    def _read_of(self, table: TableId, bucket: BucketId, offset: int, stop: int | None) -> ChangelogPage:
+        return self._read(self._info(table), bucket, offset, stop)
+
+    def _read(self, info: TableInfo, bucket: BucketId, offset: int, stop: int | None) -> ChangelogPage:
+        if self._tablets.state(info, bucket).end == offset:
+            return ChangelogPage(None, offset)  # and a bucket that rests need not be opened for it
+        with self._tablets.use_one(info, bucket) as tablet:
+            return read_changelog(tablet, offset, stop)
+
+    def _check_alive(self, bucket: BucketId) -> None:
+        self._catalog.by_id(bucket.table)
+        self._partitions.check_alive(bucket)
+
+    def _notify(self, table: TableId) -> None:
+        self._signal(table).notify()
 
     def _signal(self, table: TableId) -> Signal:
         return self._signals.setdefault(table, Signal())
@@ -367,30 +486,15 @@ class Engine:
             " `for piece in data.to_batches(max_chunksize=100_000): table.put(piece)`"
         )
 
-    def _prepare(self, info: TableInfo, write: Write, tag: PlainTag) -> list[tuple[Tablet, Prepared]]:
-        shares = split(write.rows, self._buckets(info, write.rows, tag.writer + tag.seq), info.spec.buckets)
-        tablets = {bucket: self._tablets.get(info, info.bucket_id(bucket)) for bucket in shares}
-        return [
-            (tablets[bucket], tablets[bucket].prepare(replace(write, rows=rows))) for bucket, rows in shares.items()
-        ]
-
-    def _buckets(self, info: TableInfo, rows: pa.RecordBatch, spread: int) -> "np.ndarray":
-        """Each row's bucket. Without a bucket key a whole put goes to one, chosen by its tag: so does its retry."""
-        if info.spec.buckets == 1:
-            return np.zeros(rows.num_rows, "i4")
-        columns = tuple(info.schema.column(name) for name in info.spec.bucket_key)
-        if not columns:
-            return np.full(rows.num_rows, spread % info.spec.buckets, "i4")
-        return bucket_of(rows, columns, info.spec.buckets)
-
-    def _gather(self, info: TableInfo, keys: list[bytes], buckets: "np.ndarray") -> list[bytes | None]:
-        """Look keys up in their buckets and put the answers back in their places."""
-        found: list[bytes | None] = [None] * len(keys)
-        for bucket in np.unique(buckets).tolist():
-            places: list[int] = np.flatnonzero(buckets == bucket).tolist()
-            tablet = self._tablets.get(info, info.bucket_id(bucket))
-            for place, value in zip(places, tablet.get([keys[place] for place in places]), strict=True):
-                found[place] = value
+    def _gather(self, info: TableInfo, keys: pa.RecordBatch, encoded: list[bytes]) -> list[bytes | None]:
+        """Look keys up in their buckets and put the answers in their places."""
+        found: list[bytes | None] = [None] * len(encoded)
+        for bucket, places in self._routing.find(info, keys):
+            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                if places is None:
+                    return tablet.get(encoded)
+                for place, value in zip(places, tablet.get([encoded[place] for place in places]), strict=True):
+                    found[place] = value
         return found
 
     def _merger(self, info: TableInfo) -> Merger:

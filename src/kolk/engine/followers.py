@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kolk.codec.follower import decode_bookmark, encode_bookmark
+from kolk.engine.partitions import Partitions
+from kolk.engine.tablets import BucketState
 from kolk.errors import (
     FollowerNotFound,
     FollowerTaken,
@@ -26,13 +28,13 @@ from kolk.errors import (
     TooManyFollowers,
 )
 from kolk.model.follower import FOLLOWERS_MAX, Bookmark, Follower, FollowerState, Session, moment
-from kolk.model.ids import TableId
+from kolk.model.ids import BucketId, TableId
 from kolk.model.names import check_name
+from kolk.model.partition import PARTITIONS
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import ABSENT, Meta, MetaChange
 from kolk.tablet.retention import bytes_from
-from kolk.tablet.tablet import Tablet
 
 Bounds = Mapping[str, tuple[int, int]]
 """The start and end offset of every bucket."""
@@ -46,11 +48,12 @@ _TOUCHES_PER_TTL = 20
 class Followers:
     """The followers of a database. Thread-safe: one lock, taken before a tablet's and before meta's."""
 
-    def __init__(self, meta: Meta, clock: Clock, ttl_ms: int, tables: set[TableId]) -> None:
+    def __init__(self, meta: Meta, clock: Clock, ttl_ms: int, partitions: Partitions, tables: set[TableId]) -> None:
         # Constant after construction.
         self.ttl_ms = ttl_ms
         self._meta = meta
         self._clock = clock
+        self._partitions = partitions
         self._lock = threading.RLock()
         # Guarded by _lock.
         self._bookmarks: dict[TableId, dict[str, Bookmark]] = {}
@@ -74,7 +77,7 @@ class Followers:
         with self._lock:
             known = self._of(info).get(name)
             found = bounds()
-            offsets = _first_offsets(info, starts, found) if known is None else known.offsets
+            offsets = self._first_offsets(info, starts, found) if known is None else known.offsets
             if known is None:
                 self._check_room(info)
             else:
@@ -103,13 +106,10 @@ class Followers:
                     " the two, or give each a name of its own"
                 )
             found = bounds()
-            for bucket, offset in offsets.items():
-                if bucket not in known.offsets:
-                    raise InvalidArgument(f"there is no bucket {bucket!r}; the buckets are {', '.join(found)}")
-                if offset > found[bucket][1]:
-                    raise OffsetOutOfRange(f"bucket {bucket!r} ends at {found[bucket][1]}; {offset} is not written yet")
+            buckets = self._buckets_at(info, offsets.get(PARTITIONS, known.position))
+            self._check_written(info, offsets, buckets, found)
             now_ms = self._clock.now_ms()
-            moved = known.moved(offsets, now_ms)
+            moved = known.moved(offsets, buckets, now_ms)
             self._check_kept(info, name, moved, found)
             is_fresh = 0 <= now_ms - known.used_ms < self.ttl_ms // _TOUCHES_PER_TTL
             if moved.offsets != known.offsets or known.is_released or not is_fresh:
@@ -161,18 +161,77 @@ class Followers:
     def _check_kept(self, info: TableInfo, name: str, bookmark: Bookmark, bounds: Bounds) -> None:
         """Whether the log still has everything that the follower has not seen."""
         how = f"drop it with db.drop_follower({str(info.name)!r}, {name!r}) and choose where to start anew"
-        for bucket in bookmark.trimmed({bucket: start for bucket, (start, _) in bounds.items()}):
+        if info.is_partitioned and bookmark.position < bounds[PARTITIONS][0]:
             raise HolderLost(
-                f"the follower {name!r} of {info.name} is at offset {bookmark.offsets[bucket]} of bucket {bucket!r},"
-                f" and the log starts at {bounds[bucket][0]} now: it was idle for too long, or kept too much, or the"
-                f" table was truncated; {how}"
+                f"the follower {name!r} of {info.name} is at event {bookmark.position} of the record of partitions,"
+                f" which starts at {bounds[PARTITIONS][0]} now; {how}"
             )
-        for bucket, offset in bookmark.offsets.items():
-            if offset > bounds[bucket][1]:
+        for bucket in self._partitions.buckets(info):
+            # One that came or went since the bounds were taken is for the reader to meet.
+            start, end = bounds.get(bucket.name, (0, bookmark.offset_of(bucket)))
+            offset = bookmark.offset_of(bucket)
+            if offset < start:
                 raise HolderLost(
-                    f"the follower {name!r} of {info.name} has committed offset {offset} of bucket {bucket!r}, whose"
-                    f" log ends at {bounds[bucket][1]}: the log has lost what was not synced; {how}"
+                    f"the follower {name!r} of {info.name} is at offset {offset} of bucket {bucket.name!r},"
+                    f" and the log starts at {start} now: it was idle for too long, or kept too much, or the"
+                    f" table was truncated; {how}"
                 )
+            if offset > end:
+                raise HolderLost(
+                    f"the follower {name!r} of {info.name} has committed offset {offset} of bucket {bucket.name!r},"
+                    f" whose log ends at {end}: the log has lost what was not synced; {how}"
+                )
+
+    def _check_written(
+        self, info: TableInfo, offsets: Mapping[str, int], buckets: Sequence[BucketId], bounds: Bounds
+    ) -> None:
+        """Whether these offsets are of buckets that there are, or were, and not past the end of their logs."""
+        known = {bucket.name: bucket for bucket in buckets}
+        for name, offset in offsets.items():
+            if name == PARTITIONS:
+                continue
+            if name not in known:
+                raise InvalidArgument(f"there is no bucket {name!r}; the buckets are {', '.join(list(known)[:20])}")
+            end = bounds[name][1] if name in bounds and self._is_there(info, known[name]) else offset
+            if offset > end:
+                raise OffsetOutOfRange(f"bucket {name!r} ends at {end}; {offset} is not written yet")
+
+    def _first_offsets(self, info: TableInfo, starts: Mapping[str, int] | None, bounds: Bounds) -> dict[str, int]:
+        """Where a new follower begins, in all buckets; without a word of partitions, in those that there are now."""
+        starts = dict(starts or {})
+        place = {PARTITIONS: starts.pop(PARTITIONS, bounds[PARTITIONS][1])} if info.is_partitioned else {}
+        buckets = {bucket.name: bucket for bucket in self._buckets_at(info, place.get(PARTITIONS, 0))}
+        unknown = [name for name in starts if name not in buckets]
+        if unknown:
+            raise InvalidArgument(
+                f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(list(buckets)[:20])}"
+            )
+        offsets: dict[str, int] = {}
+        for name, bucket in buckets.items():
+            start, end = bounds[name] if self._is_there(info, bucket) else (0, starts.get(name, 0))
+            offsets[name] = starts.get(name, start)
+            if not start <= offsets[name] <= end:
+                raise OffsetOutOfRange(
+                    f"bucket {name!r} of {info.name} has offsets {start} to {end}; {offsets[name]} is not among them"
+                )
+        return offsets | place
+
+    def _buckets_at(self, info: TableInfo, position: int) -> Sequence[BucketId]:
+        """The buckets that a table had at a place in the record of its partitions."""
+        if not info.is_partitioned:
+            return info.bucket_ids
+        layout = self._partitions.of(info)
+        if not layout.start <= position <= layout.position:
+            raise OffsetOutOfRange(
+                f"the record of the partitions of {info.name} has events {layout.start} to {layout.position};"
+                f" {position} is not among them"
+            )
+        return [bucket for partition in layout.at(position).values() for bucket in info.buckets_of(partition)]
+
+    def _is_there(self, info: TableInfo, bucket: BucketId) -> bool:
+        """Whether this very bucket still exists, and not only one of its name."""
+        found = self._partitions.of(info).partitions.get(bucket.partition_name)
+        return not info.is_partitioned or (found is not None and found.id == bucket.partition)
 
     def _write(self, table: TableId, name: str, bookmark: Bookmark | None, *others: MetaChange) -> None:
         """Persist a follower, then show it."""
@@ -206,36 +265,21 @@ class Followers:
 
 
 def described(
-    info: TableInfo, name: str, bookmark: Bookmark, tablets: Sequence[Tablet], now_ms: int, ttl_ms: int
+    info: TableInfo, name: str, bookmark: Bookmark, buckets: Sequence[BucketState], now_ms: int, ttl_ms: int
 ) -> Follower:
     """A follower as people see it."""
-    offsets = bookmark.offsets
-    state = bookmark.state({tablet.bucket.name: tablet.log.start for tablet in tablets}, now_ms, ttl_ms)
-    pinned_bytes = sum(bytes_from(tablet.log.segments, offsets[tablet.bucket.name]) for tablet in tablets)
+    state = bookmark.state({each.bucket: each.start for each in buckets}, now_ms, ttl_ms)
+    pinned_bytes = sum(bytes_from(each.segments, bookmark.offset_of(each.bucket)) for each in buckets)
     return Follower(
         table=str(info.name),
         name=name,
-        offsets=dict(offsets),
-        lag=sum(max(tablet.end - offsets[tablet.bucket.name], 0) for tablet in tablets),
+        offsets=dict(bookmark.offsets),
+        lag=sum(max(each.end - bookmark.offset_of(each.bucket), 0) for each in buckets),
         pinned_bytes=pinned_bytes if state is FollowerState.LIVE else 0,
         last_use=moment(bookmark.used_ms),
         expires=moment(bookmark.used_ms + ttl_ms),
         state=state,
     )
-
-
-def _first_offsets(info: TableInfo, starts: Mapping[str, int] | None, bounds: Bounds) -> dict[str, int]:
-    starts = starts or {}
-    unknown = [bucket for bucket in starts if bucket not in bounds]
-    if unknown:
-        raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
-    offsets = {bucket: starts.get(bucket, start) for bucket, (start, _) in bounds.items()}
-    for bucket, (start, end) in bounds.items():
-        if not start <= offsets[bucket] <= end:
-            raise OffsetOutOfRange(
-                f"bucket {bucket!r} of {info.name} has offsets {start} to {end}; {offsets[bucket]} is not among them"
-            )
-    return offsets
 
 
 def _check_same_start(info: TableInfo, name: str, bookmark: Bookmark, starts: Mapping[str, int] | None) -> None:

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 
 from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
-from kolk.engine.tablets import Tablets
-from kolk.errors import Closed, KolkError, TableNotFound
+from kolk.engine.partitions import Partitions
+from kolk.engine.tablets import BucketState, Tablets
+from kolk.errors import Closed, KolkError, PartitionDropped, TableNotFound
 from kolk.model.follower import FollowerState
 from kolk.model.ids import BucketId, TableId
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.tablet.retention import Holder, HolderKind, bytes_from, outlived
-from kolk.tablet.tablet import Tablet
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
-    """A table, all its buckets, and for some of them the offset below which the log has had its time."""
+    """A table, all its buckets as they are, and for some of them the offset below which the log has had its time."""
 
     info: TableInfo
-    tablets: Sequence[Tablet]
+    buckets: Sequence[BucketState]
     below: Mapping[BucketId, int]
 
 
@@ -36,9 +36,16 @@ class Retention:
     """Trims logs. Thread-safe: it has no state, and what it touches has locks of its own."""
 
     def __init__(
-        self, catalog: Catalog, tablets: Tablets, followers: Followers, clock: Clock, pinned_bytes_max: int
+        self,
+        catalog: Catalog,
+        partitions: Partitions,
+        tablets: Tablets,
+        followers: Followers,
+        clock: Clock,
+        pinned_bytes_max: int,
     ) -> None:
         self._catalog = catalog
+        self._partitions = partitions
         self._tablets = tablets
         self._followers = followers
         self._clock = clock
@@ -57,37 +64,41 @@ class Retention:
         if not info.is_log or (ttl_ms is None and bytes_max is None):
             return None
         now_ms = self._clock.now_ms()
-        try:
-            tablets = self._tablets.of(info)
-        except KolkError as error:
-            return _tell(info, error)
+        buckets: list[BucketState] = []
+        for bucket in self._partitions.buckets(info):
+            try:
+                buckets.append(self._tablets.state(info, bucket))
+            except PartitionDropped:
+                continue
+            except KolkError as error:
+                return _tell(info, error)
         below = {
-            tablet.bucket: outlived(tablet.log.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
-            for tablet in tablets
+            each.bucket: outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max) for each in buckets
         }
-        below = {tablet.bucket: below[tablet.bucket] for tablet in tablets if below[tablet.bucket] > tablet.log.start}
-        return _Due(info=info, tablets=tablets, below=below) if below else None
+        below = {each.bucket: below[each.bucket] for each in buckets if below[each.bucket] > each.start}
+        return _Due(info=info, buckets=buckets, below=below) if below else None
 
     def _trim(self, due: _Due) -> None:
         with self._followers.still():
             holders = self._holders(due)
-            for tablet in due.tablets:
-                if tablet.bucket in due.below:
-                    try:
-                        tablet.trim(due.below[tablet.bucket], [holder for _, holder in holders[tablet.bucket.name]])
-                    except KolkError as error:
-                        _tell(due.info, error)
+            for bucket, below in due.below.items():
+                try:
+                    with self._tablets.use_one(due.info, bucket) as tablet:
+                        tablet.trim(below, [holder for _, holder in holders[bucket]])
+                except KolkError as error:
+                    _tell(due.info, error)
 
-    def _holders(self, due: _Due) -> dict[str, list[tuple[str, Holder]]]:
+    def _holders(self, due: _Due) -> dict[BucketId, list[tuple[str, Holder]]]:
         """Who holds the log of each bucket of a table, by name."""
         now_ms, ttl_ms = self._clock.now_ms(), self._followers.ttl_ms
-        starts: dict[str, int] = {tablet.bucket.name: tablet.log.start for tablet in due.tablets}
-        held: dict[str, list[tuple[str, Holder]]] = {bucket: [] for bucket in starts}
+        starts = {each.bucket: each.start for each in due.buckets}
+        held: dict[BucketId, list[tuple[str, Holder]]] = {bucket: [] for bucket in starts}
         for name, bookmark in self._followers.of(due.info.id).items():
             if bookmark.state(starts, now_ms, ttl_ms) is not FollowerState.LIVE:
                 continue
             owner, expires_ms = f"{due.info.name}/{name}", bookmark.used_ms + ttl_ms
-            for bucket, offset in bookmark.offsets.items():
+            for bucket in starts:
+                offset = bookmark.offset_of(bucket)
                 holder = Holder(kind=HolderKind.FOLLOWER, owner=owner, offset=offset, expires_ms=expires_ms)
                 held[bucket].append((name, holder))
         return held
@@ -116,12 +127,11 @@ class Retention:
         kept_in_all = 0
         for each in due:
             holders = self._holders(each)
-            for tablet in each.tablets:
-                below = each.below.get(tablet.bucket, 0)
-                segments = tablet.log.segments
+            for state in each.buckets:
+                below = each.below.get(state.bucket, 0)
                 sizes = [
-                    (name, bytes_from(segments, holder.offset, below=below))
-                    for name, holder in holders[tablet.bucket.name]
+                    (name, bytes_from(state.segments, holder.offset, below=below))
+                    for name, holder in holders[state.bucket]
                 ]
                 kept_in_all += max((size for _, size in sizes), default=0)
                 for name, size in sizes:
@@ -131,5 +141,5 @@ class Retention:
 
 def _tell(info: TableInfo, error: KolkError) -> None:
     """A table that was dropped, or a database that was closed meanwhile, is no news."""
-    if not isinstance(error, Closed | TableNotFound):
+    if not isinstance(error, Closed | TableNotFound | PartitionDropped):
         _log.warning("the log of %s is not trimmed: %s", info.name, error)

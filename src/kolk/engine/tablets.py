@@ -1,64 +1,136 @@
-"""The tablets of a database: opened when first asked for, closed together.
+"""The tablets of a database: opened when first asked for, closed when there are too many, and all together at the end.
 
 Folders are ``tables/<table id>/<partition id>/<bucket>``: numbers only, never a name that came from outside.
+
+A table of many partitions has thousands of buckets, of which a few are in use. So whoever uses one says so for as long
+as it does (``use``), and of those that nobody uses the ones that were used longest ago are closed, once there are more
+than there may be. What is known of a closed bucket is kept as its *state*, which stays true until it is opened again:
+nobody opens a bucket to learn where its log ends.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from kolk.errors import Closed, Corrupted, Stopped, TableNotFound
+from kolk.engine.partitions import gone
+from kolk.errors import Closed, Corrupted, KolkError, Stopped, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
+from kolk.model.partition import Layout
 from kolk.model.table import TableInfo
+from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
+from kolk.storage.segment import Segment
 from kolk.tablet.tablet import Tablet
 
 _log = logging.getLogger(__name__)
 OpenTablet = Callable[[BucketId, Path, Merger | Appender], Tablet]
+_WARM = 64
+"""So many buckets stay open however long nobody used them: opening one costs more than a lookup should."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """Where a bucket's log starts and ends, and its files, at one moment."""
+
+    bucket: BucketId
+    start: int
+    end: int
+    segments: Sequence[Segment]
+
+
+class _Open:
+    """An open bucket, how many use it now, and when one last began to."""
+
+    __slots__ = ("tablet", "used", "uses")
+
+    def __init__(self, tablet: Tablet, used: float) -> None:
+        self.tablet = tablet
+        self.uses = 0
+        self.used = used
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.uses and not self.tablet.is_viewed
 
 
 class Tablets:
-    """Buckets that are open. Thread-safe: one lock; an open bucket is found without it."""
+    """Buckets that are open. Thread-safe: one lock for opening and closing; an open bucket is found without it."""
 
-    def __init__(self, folder: Path, disk: Disk, open_tablet: OpenTablet) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        disk: Disk,
+        open_tablet: OpenTablet,
+        check_alive: Callable[[BucketId], None],
+        clock: Clock,
+        open_max: int,
+    ) -> None:
         self._folder = folder
         self._disk = disk
         self._open = open_tablet
+        self._check_alive = check_alive
+        self._clock = clock
+        self._open_max = open_max
         self._lock = threading.RLock()
+        self._mutex = threading.Lock()
+        # Changed under _lock and _mutex; read under either. The counts within are guarded by _mutex, which is only held
+        # for a moment.
+        self._entries: dict[BucketId, _Open] = {}
         # Guarded by _lock.
-        self._tablets: dict[BucketId, Tablet] = {}
+        self._resting: dict[BucketId, BucketState] = {}
         self._mergers: dict[TableId, Merger | Appender] = {}
-        self._dropped: set[TableId] = set()
         self._closed = False
 
-    def get(self, info: TableInfo, bucket: BucketId) -> Tablet:
-        """The tablet of a bucket, recovered if this is its first use."""
-        tablet = self._tablets.get(bucket)
-        if tablet is not None and not tablet.wants_recovery:
-            return tablet
-        with self._lock:
-            if self._closed:
-                raise Closed("the database is closed")
-            if info.id in self._dropped:
-                # Its caller looked the table up before the drop; opening the bucket would bring its folder back.
-                raise _gone(info)
-            tablet = self._tablets.get(bucket)
-            if tablet is not None and tablet.wants_recovery:
-                self._tablets.pop(bucket).close(tablet.refusal)
-            if bucket not in self._tablets:
-                self._tablets[bucket] = self._opened(info, bucket)
-            return self._tablets[bucket]
+    @contextmanager
+    def use(self, info: TableInfo, buckets: Iterable[BucketId]) -> Iterator[list[Tablet]]:
+        """The tablets of these buckets, recovered if need be, which are not closed within the block to save memory."""
+        taken: list[_Open] = []
+        try:
+            for bucket in buckets:
+                taken.append(self._take(info, bucket))  # noqa: PERF401 - each counts, also if a later one fails
+            yield [entry.tablet for entry in taken]
+        finally:
+            with self._mutex:
+                for entry in taken:
+                    entry.uses -= 1
 
-    def of(self, info: TableInfo) -> list[Tablet]:
-        """All tablets of a table, in lock order."""
-        return [self.get(info, bucket) for bucket in info.bucket_ids]
+    @contextmanager
+    def use_one(self, info: TableInfo, bucket: BucketId) -> Iterator[Tablet]:
+        """See ``use``."""
+        entry = self._take(info, bucket)
+        try:
+            yield entry.tablet
+        finally:
+            with self._mutex:
+                entry.uses -= 1
 
-    def open(self) -> list[Tablet]:
+    def state(self, info: TableInfo, bucket: BucketId) -> BucketState:
+        """What is known of a bucket; it is opened only if it has not been since the start."""
+        with self._mutex:
+            entry = self._entries.get(bucket)
+            resting = None if entry is not None else self._resting.get(bucket)
+        if resting is not None:
+            return resting
+        if entry is not None and not entry.tablet.wants_recovery:
+            return _state(entry.tablet)
+        with self.use_one(info, bucket) as tablet:
+            return _state(tablet)
+
+    def opened(self) -> list[Tablet]:
         """Those that are open now."""
-        return list(self._tablets.values())
+        with self._mutex:
+            return [entry.tablet for entry in self._entries.values()]
+
+    def are_viewed(self, buckets: Iterable[BucketId]) -> bool:
+        """Whether somebody scans one of these now."""
+        with self._mutex:
+            entries = [self._entries.get(bucket) for bucket in buckets]
+        return any(entry is not None and entry.tablet.is_viewed for entry in entries)
 
     def merger(self, info: TableInfo) -> Merger | Appender:
         """The table's merger, made once."""
@@ -72,40 +144,55 @@ class Tablets:
     def drop(self, info: TableInfo) -> None:
         """Close a dropped table's buckets and remove their files."""
         with self._lock:
-            self._dropped.add(info.id)
-            for bucket in [bucket for bucket in self._tablets if bucket.table == info.id]:
-                self._tablets.pop(bucket).close(_gone(info))
             self._mergers.pop(info.id, None)
-            try:
-                self._disk.remove_tree(str(self._folder / str(info.id)))
-            except OSError as error:
-                _log.warning("files of the dropped table %s are left for the next start: %s", info.id, error)
+            self._drop(lambda bucket: bucket.table == info.id, _gone(info), self._folder / str(info.id))
 
-    def sweep(self, known: set[TableId], next_id: int) -> None:
-        """Remove the files of tables that were dropped: a crash came between a drop and its clean-up.
+    def drop_partition(self, bucket: BucketId) -> None:
+        """Close the buckets of a dropped partition, of which this is one, and remove their files."""
+        with self._lock:
+            self._drop(
+                lambda other: (other.table, other.partition) == (bucket.table, bucket.partition),
+                gone(bucket),
+                self._path(bucket).parent,
+            )
 
-        Files of a table that the catalog has never heard of mean that the catalog is not the one they belong to.
+    def sweep(self, known: Mapping[TableId, Layout | None], next_table: int) -> None:
+        """Remove the files of what was dropped: a crash came between a drop and its clean-up.
+
+        ``known`` holds the tables and the layouts of those that have partitions. Files of a table or partition that the
+        catalog has never heard of mean that the catalog is not the one they belong to.
         """
         self._disk.make_folder(str(self._folder))
-        found = {TableId(int(name)) for name in self._disk.list(str(self._folder)) if name.isascii() and name.isdigit()}
-        strange = sorted(table for table in found if table >= next_id)
-        if strange:
-            raise Corrupted(
-                f"{self._folder} has files of table {strange[0]}, which the catalog does not know: the catalog is"
-                " gone or older than its tables. Nothing was changed; restore meta.sqlite from a backup"
-            )
-        for table in found - known:
-            self._disk.remove_tree(str(self._folder / str(table)))
+        found = self._numbers(self._folder)
+        self._check_known(self._folder, "table", found, next_table)
+        for number in found:
+            table, folder = TableId(number), self._folder / str(number)
+            if table not in known:
+                self._disk.remove_tree(str(folder))
+                continue
+            layout = known[table]
+            if layout is not None:
+                partitions = self._numbers(folder)
+                self._check_known(folder, "partition", partitions, layout.position)
+                for partition in partitions - {each.id for each in layout.partitions.values()}:
+                    self._disk.remove_tree(str(folder / str(partition)))
+
+    def rest(self, idle_seconds: float) -> None:
+        """Close buckets that nobody has used for so long, but for a few that stay warm."""
+        with self._lock:
+            before = self._clock.monotonic() - idle_seconds
+            for bucket in self._idle()[: max(len(self._entries) - _WARM, 0)]:
+                if self._entries[bucket].used < before:
+                    self._rest(bucket)
 
     def close(self) -> None:
         """Close every tablet. Idempotent; one that fails to close does not keep the others open."""
         with self._lock:
             self._closed = True
             errors: list[BaseException] = []
-            while self._tablets:
-                _, tablet = self._tablets.popitem()
+            while self._entries:
                 try:
-                    tablet.close()
+                    self._pop(next(iter(self._entries))).close()
                 except BaseException as error:  # noqa: BLE001 - raised below, once every tablet had its chance
                     errors.append(error)
             if errors:
@@ -113,8 +200,74 @@ class Tablets:
 
     def abandon(self) -> None:
         """See ``Engine.abandon``. Takes no lock: whoever held it at the fork is not here to let it go."""
-        for tablet in list(self._tablets.values()):
-            tablet.abandon()
+        for entry in list(self._entries.values()):
+            entry.tablet.abandon()
+
+    # --- inside
+
+    def _take(self, info: TableInfo, bucket: BucketId) -> _Open:
+        with self._mutex:
+            entry = self._entries.get(bucket)
+            if entry is not None and not entry.tablet.wants_recovery:
+                return self._count(entry)
+        with self._lock:
+            if self._closed:
+                raise Closed("the database is closed")
+            # Its caller may have looked it up before a drop; opening the bucket would bring its folder back.
+            self._check_alive(bucket)
+            entry = self._entries.get(bucket)
+            if entry is not None and entry.tablet.wants_recovery:
+                self._pop(bucket).close(entry.tablet.refusal)
+                entry = None
+            if entry is None:
+                self._make_room()
+                entry = _Open(self._opened(info, bucket), self._clock.monotonic())
+            with self._mutex:
+                self._entries[bucket] = entry
+                self._resting.pop(bucket, None)
+                return self._count(entry)
+
+    def _count(self, entry: _Open) -> _Open:
+        entry.uses += 1
+        entry.used = self._clock.monotonic()
+        return entry
+
+    def _make_room(self) -> None:
+        """Close who was used longest ago, until one more may be opened; those in use stay, however many they are."""
+        for bucket in self._idle()[: max(len(self._entries) + 1 - self._open_max, 0)]:
+            self._rest(bucket)
+
+    def _idle(self) -> list[BucketId]:
+        """The buckets that nobody uses now, those first that were used longest ago."""
+        with self._mutex:
+            idle = [(entry.used, bucket) for bucket, entry in self._entries.items() if entry.is_idle]
+        return [bucket for _, bucket in sorted(idle)]
+
+    def _rest(self, bucket: BucketId) -> None:
+        """Close a bucket that nobody uses, and keep its state."""
+        with self._mutex:
+            entry = self._entries[bucket]
+            if not entry.is_idle or entry.tablet.refusal is not None:
+                return  # somebody came meanwhile, or it stopped, which must stay visible
+            del self._entries[bucket]
+        state = _state(entry.tablet)
+        entry.tablet.close()
+        with self._mutex:
+            self._resting[bucket] = state
+
+    def _pop(self, bucket: BucketId) -> Tablet:
+        with self._mutex:
+            return self._entries.pop(bucket).tablet
+
+    def _drop(self, is_meant: Callable[[BucketId], bool], reason: KolkError, folder: Path) -> None:
+        for bucket in [bucket for bucket in self._entries if is_meant(bucket)]:
+            self._pop(bucket).close(reason)
+        with self._mutex:
+            self._resting = {bucket: state for bucket, state in self._resting.items() if not is_meant(bucket)}
+        try:
+            self._disk.remove_tree(str(folder))
+        except OSError as error:
+            _log.warning("files of what was dropped are left in %s for the next start: %s", folder, error)
 
     def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
         try:
@@ -124,6 +277,22 @@ class Tablets:
 
     def _path(self, bucket: BucketId) -> Path:
         return self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
+
+    def _numbers(self, folder: Path) -> set[int]:
+        return {int(name) for name in self._disk.list(str(folder)) if name.isascii() and name.isdigit()}
+
+    @staticmethod
+    def _check_known(folder: Path, what: str, found: Iterable[int], following: int) -> None:
+        strange = sorted(number for number in found if number >= following)
+        if strange:
+            raise Corrupted(
+                f"{folder} has files of {what} {strange[0]}, which the catalog does not know: the catalog is gone or"
+                " older than its tables. Nothing was changed; restore meta.sqlite from a backup"
+            )
+
+
+def _state(tablet: Tablet) -> BucketState:
+    return BucketState(tablet.bucket, tablet.log.start, tablet.end, tuple(tablet.log.segments))
 
 
 def _gone(info: TableInfo) -> TableNotFound:

@@ -5,15 +5,17 @@ It exists so that people and Spark jobs can say in SQL what the Python API says 
     CREATE TABLE [IF NOT EXISTS] [database.]table (
         column TYPE [NOT NULL] [PRIMARY KEY [NOT ENFORCED]], ...
         [PRIMARY KEY (column, ...) [NOT ENFORCED]]
-    ) [DISTRIBUTED [BY (column, ...)] INTO n BUCKETS] [WITH ('option' = 'value', ...)]
+    ) [PARTITIONED BY (column, ...)] [DISTRIBUTED [BY (column, ...)] INTO n BUCKETS]
+      [WITH ('option' = 'value', ...)]
     DROP TABLE [IF EXISTS] table
     TRUNCATE TABLE table
     SHOW TABLES
+    SHOW PARTITIONS table
     DESCRIBE table | DESC table
 
 Keywords are read in any case; names are kept as written, and need `backticks` or "double quotes" if they are
 not a plain word. This module runs nothing and guesses nothing: what it would have to drop (comments on
-columns, partitions, aggregate functions, for now) it refuses, pointing at the place. It reads one statement
+columns, aggregate functions, for now) it refuses, pointing at the place. It reads one statement
 of at most 1 MiB, recurses no deeper than types may be nested, and whatever the text, it raises nothing but
 ``InvalidInput``.
 """
@@ -52,6 +54,7 @@ class CreateTable:
     bucket_key: tuple[str, ...] | None
     options: Mapping[str, str]
     if_not_exists: bool
+    partition_by: tuple[str, ...] = ()
 
     @property
     def spec(self) -> TableSpec:
@@ -61,6 +64,7 @@ class CreateTable:
             self.schema,
             buckets=self.buckets,
             bucket_key=self.bucket_key,
+            partition_by=self.partition_by,
             options=self.options,
         )
 
@@ -86,13 +90,20 @@ class ShowTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowPartitions:
+    """``SHOW PARTITIONS``."""
+
+    name: TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTable:
     """``DESCRIBE``, or ``DESC`` for short."""
 
     name: TableName
 
 
-Statement = CreateTable | DropTable | TruncateTable | ShowTables | DescribeTable
+Statement = CreateTable | DropTable | TruncateTable | ShowTables | ShowPartitions | DescribeTable
 
 
 def parse(text: str) -> Statement:
@@ -118,9 +129,10 @@ def to_ddl(info: TableInfo) -> str:
         elements.append(f"PRIMARY KEY ({_names_text(spec.schema.primary_key)})")
     name = ".".join(map(_name_text, str(spec.name).split(".")))
     key = f" BY ({_names_text(spec.bucket_key)})" if spec.bucket_key else ""
+    parts = f" PARTITIONED BY ({_names_text(spec.partition_by)})" if spec.partition_by else ""
     settings = [f"{_string_text(option)} = {_string_text(value)}" for option, value in spec.option_text.items()]
     return (
-        f"CREATE TABLE {name} {_block_text(elements)} DISTRIBUTED{key} INTO {spec.buckets} BUCKETS"
+        f"CREATE TABLE {name} {_block_text(elements)}{parts} DISTRIBUTED{key} INTO {spec.buckets} BUCKETS"
         f"{f' WITH {_block_text(settings)}' if settings else ''}"
     )
 
@@ -140,6 +152,8 @@ def _statement(reader: Reader) -> Statement:
         reader.expect("TABLE")
         return TruncateTable(name=_table_name(reader))
     if reader.accept("SHOW"):
+        if reader.accept("PARTITIONS"):
+            return ShowPartitions(name=_table_name(reader))
         reader.expect("TABLES")
         return ShowTables()
     if reader.accept("DESCRIBE") or reader.accept("DESC"):
@@ -153,8 +167,10 @@ def _create_table(reader: Reader) -> CreateTable:
     schema = _schema(reader)
     if reader.at("COMMENT"):
         reader.refuse(reader.token, "table comments are not kept; leave COMMENT out, or write it as -- text")
-    if reader.at("PARTITIONED"):
-        reader.refuse(reader.token, "partitions are not available yet; leave PARTITIONED BY out")
+    partition_by: tuple[str, ...] = ()
+    if reader.accept("PARTITIONED"):
+        reader.expect("BY")
+        partition_by = tuple(reader.listed(partial(_column_name, reader), _LIST_LENGTH_MAX))
     buckets, bucket_key = None, None
     if reader.accept("DISTRIBUTED"):
         bucket_key = (
@@ -171,6 +187,7 @@ def _create_table(reader: Reader) -> CreateTable:
         bucket_key=bucket_key,
         options=options,
         if_not_exists=if_not_exists,
+        partition_by=partition_by,
     )
 
 

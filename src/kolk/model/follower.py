@@ -5,9 +5,12 @@ it. Its readers are numbered: the newest one alone may commit, so that offsets n
 """
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from kolk.model.ids import NO_PARTITION, BucketId
+from kolk.model.partition import PARTITIONS
 
 FOLLOWERS_MAX = 100
 """Followers of one table. Each is a record that is written again with every commit."""
@@ -62,16 +65,33 @@ class Bookmark:
     used_ms: int
     is_released: bool = False
 
-    def moved(self, offsets: Mapping[str, int], now_ms: int) -> "Bookmark":
-        """After a commit. Only ever forward: one that was delayed on its way must not undo a later one."""
-        further = {bucket: max(offset, self.offsets[bucket]) for bucket, offset in offsets.items()}
-        return replace(self, offsets={**self.offsets, **further}, used_ms=now_ms, is_released=False)
+    @property
+    def position(self) -> int:
+        """Its place in the record of partitions; 0 if the table has none."""
+        return self.offsets.get(PARTITIONS, 0)
 
-    def trimmed(self, starts: Mapping[str, int]) -> Iterator[str]:
+    def offset_of(self, bucket: BucketId) -> int:
+        """Where it is in a bucket; at the beginning of one whose partition it has not heard of yet."""
+        is_new = bucket.partition >= self.position and bucket.partition != NO_PARTITION
+        return 0 if is_new else self.offsets.get(bucket.name, 0)
+
+    def moved(self, offsets: Mapping[str, int], buckets: Iterable[BucketId], now_ms: int) -> "Bookmark":
+        """After a commit; ``buckets`` are those that there were at its place in the record of partitions.
+
+        Only ever forward: a commit that was delayed on its way must not undo a later one.
+        """
+        used = replace(self, used_ms=now_ms, is_released=False)
+        position = offsets.get(PARTITIONS, self.position)
+        if position < self.position:
+            return used
+        further = {bucket.name: max(offsets.get(bucket.name, 0), self.offset_of(bucket)) for bucket in buckets}
+        return replace(used, offsets=further | ({PARTITIONS: position} if position else {}))
+
+    def trimmed(self, starts: Mapping[BucketId, int]) -> Iterator[BucketId]:
         """The buckets whose logs start after this position."""
-        return (bucket for bucket, offset in self.offsets.items() if offset < starts.get(bucket, 0))
+        return (bucket for bucket, start in starts.items() if self.offset_of(bucket) < start)
 
-    def state(self, starts: Mapping[str, int], now_ms: int, ttl_ms: int) -> FollowerState:
+    def state(self, starts: Mapping[BucketId, int], now_ms: int, ttl_ms: int) -> FollowerState:
         """Whether it holds the log."""
         if any(True for _ in self.trimmed(starts)):
             return FollowerState.LOST

@@ -5,7 +5,7 @@ later how a transaction or an owner finds its frames again. One frame has one ta
 and owners are part of the format from the first day, so that they will need no new one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NewType
 
@@ -24,11 +24,12 @@ class BucketId:
     table: TableId
     partition: int
     bucket: int
+    partition_name: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
         """The public name: the key of every offsets mapping."""
-        return str(self.bucket)
+        return f"{self.partition_name}/{self.bucket}" if self.partition_name else str(self.bucket)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ Everything here is decided when a table is created; the rest of the code never s
 """
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
 from kolk.errors import InvalidArgument, InvalidSchema
+from kolk.model.auto_partition import AUTO_PARTITION_OPTIONS, AutoPartition
 from kolk.model.durations import duration_text, milliseconds
 from kolk.model.schema import Schema
 from kolk.model.types import Kind
@@ -65,9 +66,11 @@ BUCKET_COUNT = "bucket.num"
 BUCKET_KEY = "bucket.key"
 LOG_TTL = "table.log.ttl"
 LOG_BYTES_MAX = "table.log.max-bytes"
+DYNAMIC_PARTITIONS = "table.dynamic-partition.enabled"
 _FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE)
 _FOR_LOGS = (LOG_TTL, LOG_BYTES_MAX)
-_KNOWN = (*_FOR_KEYS, *_FOR_LOGS, BUCKET_COUNT, BUCKET_KEY)
+_FOR_PARTITIONS = (DYNAMIC_PARTITIONS, *AUTO_PARTITION_OPTIONS)
+_KNOWN = (*_FOR_KEYS, *_FOR_LOGS, *_FOR_PARTITIONS, BUCKET_COUNT, BUCKET_KEY)
 _OFF = "-1"
 """Fluss's word for a log that is kept."""
 _VERSION_KINDS = (Kind.INT, Kind.BIGINT, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
@@ -86,25 +89,21 @@ class TableOptions:
     """How long a log table keeps a row at least; None is for ever."""
     log_bytes_max: int | None = None
     """How much log a bucket of a log table keeps; None is all of it."""
+    dynamic_partitions: bool = True
+    """Whether a put makes the partitions of its rows."""
+    auto_partition: AutoPartition | None = None
+    """How partitions follow time; None if they do not."""
 
     @staticmethod
-    def parse(options: Mapping[str, str], schema: Schema) -> "TableOptions":
+    def parse(options: Mapping[str, str], schema: Schema, partition_by: Sequence[str] = ()) -> "TableOptions":
         """Read option text; an unknown key or value is an error that names the nearest one."""
         for key in options:
             _check_key(key)
-        if not schema.primary_key:
-            return _log_table_options(options)
-        _refuse_log_options(options)
-        engine = _choice(MergeEngine, options, MERGE_ENGINE, MergeEngine.DEFAULT)
-        allow = DeleteBehavior.ALLOW if engine is MergeEngine.DEFAULT else DeleteBehavior.IGNORE
-        behavior = _choice(DeleteBehavior, options, DELETE_BEHAVIOR, allow)
-        if behavior is DeleteBehavior.ALLOW and engine is not MergeEngine.DEFAULT:
-            raise InvalidSchema(f"{DELETE_BEHAVIOR}=allow does not go with the {engine.value} merge engine")
-        return TableOptions(
-            merge_engine=engine,
-            version_column=_version_column(options.get(VERSION_COLUMN), engine, schema),
-            delete_behavior=behavior,
-            changelog_image=_choice(ChangelogImage, options, CHANGELOG_IMAGE, ChangelogImage.FULL),
+        found = _log_table_options(options) if not schema.primary_key else _key_table_options(options, schema)
+        return replace(
+            found,
+            dynamic_partitions=_dynamic_partitions(options.get(DYNAMIC_PARTITIONS), partition_by),
+            auto_partition=AutoPartition.parse(options, schema, partition_by),
         )
 
     @property
@@ -115,20 +114,53 @@ class TableOptions:
             DELETE_BEHAVIOR: self.delete_behavior.value,
             CHANGELOG_IMAGE: self.changelog_image.value,
         }
-        return shown | ({VERSION_COLUMN: self.version_column} if self.version_column else {})
+        return shown | ({VERSION_COLUMN: self.version_column} if self.version_column else {}) | self._partition_text
 
     @property
     def log_text(self) -> dict[str, str]:
         """The same for a log table; what is off is left out."""
         shown = {} if self.log_ttl_ms is None else {LOG_TTL: duration_text(self.log_ttl_ms)}
-        return shown | ({} if self.log_bytes_max is None else {LOG_BYTES_MAX: str(self.log_bytes_max)})
+        shown |= {} if self.log_bytes_max is None else {LOG_BYTES_MAX: str(self.log_bytes_max)}
+        return shown | self._partition_text
+
+    @property
+    def _partition_text(self) -> dict[str, str]:
+        """What there is to say of partitions; nothing, if they are as they usually are."""
+        shown = {} if self.dynamic_partitions else {DYNAMIC_PARTITIONS: "false"}
+        return shown | ({} if self.auto_partition is None else self.auto_partition.text)
 
 
 def _check_key(key: str) -> None:
     if key not in _KNOWN:
         near = difflib.get_close_matches(str(key), _KNOWN, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(_KNOWN)}"
+        groups = [known for known in _KNOWN if known not in AUTO_PARTITION_OPTIONS]
+        hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(groups)}, table.auto-partition.*"
         raise InvalidSchema(f"unknown table option {str(key)[:100]!r}; {hint}")
+
+
+def _key_table_options(options: Mapping[str, str], schema: Schema) -> TableOptions:
+    _refuse_log_options(options)
+    engine = _choice(MergeEngine, options, MERGE_ENGINE, MergeEngine.DEFAULT)
+    allow = DeleteBehavior.ALLOW if engine is MergeEngine.DEFAULT else DeleteBehavior.IGNORE
+    behavior = _choice(DeleteBehavior, options, DELETE_BEHAVIOR, allow)
+    if behavior is DeleteBehavior.ALLOW and engine is not MergeEngine.DEFAULT:
+        raise InvalidSchema(f"{DELETE_BEHAVIOR}=allow does not go with the {engine.value} merge engine")
+    return TableOptions(
+        merge_engine=engine,
+        version_column=_version_column(options.get(VERSION_COLUMN), engine, schema),
+        delete_behavior=behavior,
+        changelog_image=_choice(ChangelogImage, options, CHANGELOG_IMAGE, ChangelogImage.FULL),
+    )
+
+
+def _dynamic_partitions(text: str | None, partition_by: Sequence[str]) -> bool:
+    if text is None:
+        return True
+    if not partition_by:
+        raise InvalidSchema(f"{DYNAMIC_PARTITIONS} is only for tables with partition columns; this one has none")
+    if text.lower() not in ("true", "false"):
+        raise InvalidSchema(f"{DYNAMIC_PARTITIONS} is one of true, false, not {text[:100]!r}")
+    return text.lower() == "true"
 
 
 def _choice(kind: type[_Choice], options: Mapping[str, str], key: str, default: _Choice) -> _Choice:

@@ -1,13 +1,14 @@
 """A table as everyone sees it: its identity, schema, buckets and options, frozen."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kolk.errors import InvalidSchema
 from kolk.model.ids import NO_PARTITION, BucketId, TableId
 from kolk.model.names import TableName
 from kolk.model.options import BUCKET_COUNT, BUCKET_KEY, MERGE_ENGINE, TableOptions
-from kolk.model.schema import Schema
+from kolk.model.partition import Partition, check_partition_by
+from kolk.model.schema import Column, Schema
 
 BUCKETS_MAX = 4_096
 
@@ -21,6 +22,7 @@ class TableSpec:
     buckets: int
     bucket_key: tuple[str, ...]
     options: TableOptions
+    partition_by: tuple[str, ...] = ()
 
     @staticmethod
     def make(
@@ -29,6 +31,7 @@ class TableSpec:
         *,
         buckets: int | None = None,
         bucket_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
         merge_engine: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> "TableSpec":
@@ -44,7 +47,8 @@ class TableSpec:
             if not isinstance(bucket_key, Iterable) or not all(isinstance(name, str) for name in bucket_key):
                 raise InvalidSchema(f"bucket_key is a list of column names, not {bucket_key!r}")
             _say(text, BUCKET_KEY, ",".join([bucket_key] if isinstance(bucket_key, str) else bucket_key))
-        count, key = _bucket_count(text.get(BUCKET_COUNT, "1")), _bucket_key(text.get(BUCKET_KEY), schema)
+        parts = check_partition_by(partition_by, schema)
+        count, key = _bucket_count(text.get(BUCKET_COUNT, "1")), _bucket_key(text.get(BUCKET_KEY), schema, parts)
         if count > 1:
             _check_hashable(key, schema)
         return TableSpec(
@@ -52,8 +56,14 @@ class TableSpec:
             schema=schema,
             buckets=count,
             bucket_key=key,
-            options=TableOptions.parse(text, schema),
+            options=TableOptions.parse(text, schema, parts),
+            partition_by=parts,
         )
+
+    def in_zone(self, name: str) -> "TableSpec":
+        """The same, with partitions that follow time doing so in this zone, unless it was said in which."""
+        auto = self.options.auto_partition
+        return self if auto is None else replace(self, options=replace(self.options, auto_partition=auto.in_zone(name)))
 
     @property
     def option_text(self) -> dict[str, str]:
@@ -85,13 +95,29 @@ class TableInfo:
         return not self.schema.primary_key
 
     @property
-    def bucket_ids(self) -> tuple[BucketId, ...]:
-        """Every bucket, in lock order."""
-        return tuple(self.bucket_id(bucket) for bucket in range(self.spec.buckets))
+    def is_partitioned(self) -> bool:
+        """Whether it is cut into partitions, each with buckets of its own."""
+        return bool(self.spec.partition_by)
 
-    def bucket_id(self, bucket: int) -> BucketId:
+    @property
+    def partition_columns(self) -> tuple[Column, ...]:
+        """The columns by whose values it is cut."""
+        return tuple(self.schema.column(name) for name in self.spec.partition_by)
+
+    @property
+    def bucket_ids(self) -> tuple[BucketId, ...]:
+        """Every bucket, in lock order, of a table that is not partitioned."""
+        return self.buckets_of(None)
+
+    def buckets_of(self, partition: Partition | None) -> tuple[BucketId, ...]:
+        """Every bucket of a partition, in lock order; of the table, if it has none."""
+        return tuple(self.bucket_id(bucket, partition) for bucket in range(self.spec.buckets))
+
+    def bucket_id(self, bucket: int, partition: Partition | None = None) -> BucketId:
         """The bucket of this number."""
-        return BucketId(self.id, NO_PARTITION, bucket)
+        if partition is None:
+            return BucketId(self.id, NO_PARTITION, bucket)
+        return BucketId(self.id, partition.id, bucket, partition.name)
 
 
 def _say(text: dict[str, str], key: str, value: str) -> None:
@@ -112,10 +138,11 @@ def _bucket_count(text: str) -> int:
     return int(text)
 
 
-def _bucket_key(text: str | None, schema: Schema) -> tuple[str, ...]:
-    """The bucket key: by default the primary key; a log table without one spreads puts evenly."""
+def _bucket_key(text: str | None, schema: Schema, partition_by: tuple[str, ...]) -> tuple[str, ...]:
+    """The bucket key: by default the primary key without the partition columns, which are the same for a partition's
+    buckets; a log table without one spreads puts evenly."""
     if text is None:
-        return schema.primary_key
+        return tuple(name for name in schema.primary_key if name not in partition_by)
     if not text.strip():
         raise InvalidSchema(f"{BUCKET_KEY} names no column; leave it out to use the primary key")
     names = tuple(name.strip() for name in text.split(","))
@@ -124,6 +151,11 @@ def _bucket_key(text: str | None, schema: Schema) -> tuple[str, ...]:
         if name not in allowed:
             what = "primary key column" if schema.primary_key else "column"
             raise InvalidSchema(f"{BUCKET_KEY}: {name!r} is not a {what}; choose among {', '.join(allowed)}")
+        if name in partition_by:
+            raise InvalidSchema(
+                f"{BUCKET_KEY}: {name!r} is a partition column, which has one value in all buckets of a partition;"
+                " leave it out"
+            )
         if schema.column(name).type.is_nested:
             raise InvalidSchema(
                 f"{BUCKET_KEY}: {name!r} is a {schema.column(name).type.shown}, and nested values are not hashed;"

@@ -18,6 +18,7 @@ from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
+from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
@@ -63,15 +64,14 @@ class Api:
                 return self._engine.truncate(self._table(principal, action.table, Operation.WRITE).id)
             case m.Bounds():
                 return self._engine.bounds(self._table(principal, action.table, Operation.READ).id)
-            case m.OffsetsAt():
-                info = self._table(principal, action.table, Operation.READ)
-                return self._engine.offsets_at(info.id, action.timestamp_ms)
             case m.Describe():
                 return self._engine.describe(self._table(principal, action.table, Operation.DESCRIBE).id)
             case m.ListFollowers():
                 return self._followers(principal, action)
+            case m.ListPartitions() | m.AddPartition() | m.DropPartition():
+                return self._partition(principal, action, served)
             case _:
-                return self._follower(self._table(principal, action.table, Operation.READ), action)
+                return self._read(self._table(principal, action.table, Operation.READ), action)
 
     def put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:
         """Write rows; the answer is the end offsets."""
@@ -107,8 +107,26 @@ class Api:
                 schema = changelog_schema(info.schema)
                 return info, schema, self._follow(info, ticket, schema)
 
-    def _follower(self, info: TableInfo, action: m.OpenFollower | m.CommitFollower | m.DropFollower) -> Any:
+    def _partition(
+        self, principal: Principal, action: m.ListPartitions | m.AddPartition | m.DropPartition, served: Served
+    ) -> Any:
+        is_look = isinstance(action, m.ListPartitions)
+        info = self._table(principal, action.table, Operation.DESCRIBE if is_look else Operation.WRITE)
+        served.table = str(info.name)
         match action:
+            case m.ListPartitions():
+                return [_partition_record(partition) for partition in self._engine.partitions(info.id)]
+            case m.AddPartition():
+                made = self._engine.add_partition(info.id, action.name, if_not_exists=action.if_not_exists)
+                return _partition_record(made)
+            case m.DropPartition():
+                return self._engine.drop_partition(info.id, action.name, action.number)
+
+    def _read(self, info: TableInfo, action: m.OffsetsAt | m.OpenFollower | m.CommitFollower | m.DropFollower) -> Any:
+        """What a reader of the changelog asks for."""
+        match action:
+            case m.OffsetsAt():
+                return self._engine.offsets_at(info.id, action.timestamp_ms)
             case m.OpenFollower():
                 reader = int.from_bytes(action.reader, "big")
                 session = self._engine.open_follower(info.id, action.name, reader, action.starts)
@@ -155,6 +173,7 @@ class Api:
             Schema(columns, create.primary_key),
             buckets=create.buckets,
             bucket_key=create.bucket_key or None,
+            partition_by=create.partition_by,
             options=create.options,
         )
         try:
@@ -170,7 +189,10 @@ class Api:
         try:
             yield _empty(schema), m.Page(offsets=pages.offsets)
             while (page := pages.next()) is not None:
-                yield page, SIGN_OF_LIFE
+                if isinstance(page, PartitionEvent):
+                    yield _empty(schema), m.Page(event=_event_record(page))
+                else:
+                    yield page, SIGN_OF_LIFE
         finally:
             pages.close()
 
@@ -182,6 +204,9 @@ class Api:
                 found = pages.next(_WAIT_SECONDS)
                 if found is None:
                     yield _empty(schema), SIGN_OF_LIFE
+                    continue
+                if isinstance(found, PartitionEvent):
+                    yield _empty(schema), m.Page(event=_event_record(found))
                     continue
                 bucket, page = found
                 batch = _empty(schema) if page.batch is None else page.batch
@@ -237,6 +262,14 @@ def _shown(info: TableInfo, names: list[str] | None) -> tuple[str, ...] | None:
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _partition_record(partition: Partition) -> m.PartitionRecord:
+    return m.PartitionRecord(partition.id, partition.name, partition.created_ms)
+
+
+def _event_record(event: PartitionEvent) -> m.EventRecord:
+    return m.EventRecord(event.kind.value, event.partition, event.position, event.timestamp_ms, event.unread)
 
 
 def _follower_record(follower: Follower) -> m.FollowerRecord:

@@ -67,8 +67,8 @@ class Meta:
         """The records whose keys start with ``prefix``, by key."""
         with self._lock, _typed_errors():
             rows = self._db.execute(
-                "SELECT key, value, version FROM record WHERE substr(key, 1, ?) = ? ORDER BY key",
-                (len(prefix), prefix),
+                "SELECT key, value, version FROM record WHERE key >= ? AND key < ? ORDER BY key",
+                (prefix, prefix + "\uffff"),
             ).fetchall()
         return [Record(*row) for row in rows]
 

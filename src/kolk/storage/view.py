@@ -7,11 +7,12 @@ which are something else.
 
 import threading
 from collections.abc import Sequence
+from copy import copy
 
 import pyarrow as pa
 
 from kolk.codec.row import RowCodec
-from kolk.errors import Closed
+from kolk.errors import Closed, KolkError
 from kolk.storage.kv import Pin
 
 
@@ -24,7 +25,12 @@ class View:
         self._codec = codec
         self._lock = threading.RLock()  # a signal handler may close the database in the middle of a page
         self._drained = False
-        self._reason = "this view is closed"
+        self._reason: KolkError = Closed("this view is closed")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still pins rows."""
+        return self._pin is not None
 
     def next(self, rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch | None:
         """The next page of at most ``rows`` rows, with the named columns; None at the end."""
@@ -32,7 +38,7 @@ class View:
             if self._drained:
                 return None
             if self._pin is None:
-                raise Closed(self._reason)
+                raise copy(self._reason)
             values = self._pin.take(rows)
             self._drained = not len(values)
         return None if self._drained else self._codec.decode(values, names)
@@ -46,7 +52,7 @@ class View:
         """Let the rows go. Idempotent."""
         self.revoke(self._reason)
 
-    def revoke(self, reason: str) -> None:
+    def revoke(self, reason: KolkError) -> None:
         """Close on the tablet's behalf; the next call of the reader is told why."""
         with self._lock:
             if self._pin is not None:

@@ -21,6 +21,7 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
@@ -115,6 +116,15 @@ class Tablet:
     def refusal(self) -> KolkError | None:
         """Why it does not serve; None while it does."""
         return self._refusal
+
+    @property
+    def is_viewed(self) -> bool:
+        """Whether somebody has the rows of some moment pinned."""
+        while True:
+            try:
+                return any(view.is_open for view in self._views)
+            except RuntimeError:  # one was pinned in the middle of the look
+                continue
 
     def prepare(self, write: Write) -> Prepared:
         """Step 1, which needs no lock and applies nothing: all that can be wrong with the rows is found here."""
@@ -226,6 +236,10 @@ class Tablet:
                     self.log.clear()
                 else:
                     self.log.trim(below)
+
+    def retire(self, reason: KolkError) -> None:
+        """Serve nobody any more, because the bucket is about to be removed; views are revoked. Hold the lock."""
+        self._refuse(reason)
 
     def close(self, reason: KolkError | None = None) -> None:
         """Stop serving, revoke the views, wait for readers, let go of the files. Idempotent.
@@ -399,7 +413,7 @@ class Tablet:
     def _refuse(self, reason: KolkError) -> None:
         self._refusal = reason
         for view in list(self._views):
-            view.revoke(str(reason))
+            view.revoke(reason)
         self._signal.notify()
 
     def _check_writable(self) -> None:
@@ -409,9 +423,7 @@ class Tablet:
 
     def _check_serving(self) -> None:
         if self._refusal is not None:
-            refusal = type(self._refusal)(str(self._refusal))
-            refusal.retriable = self._refusal.retriable
-            raise refusal
+            raise copy(self._refusal)
 
 
 def _interrupted() -> KolkError:

@@ -62,6 +62,7 @@ class CreateTable(Message, frozen=True, tag="create"):
     primary_key: Names = []
     buckets: int = 1
     bucket_key: Names = []
+    partition_by: Names = []
     options: dict[str, str] = {}
     if_not_exists: bool = False
 
@@ -106,6 +107,28 @@ class Describe(Message, frozen=True, tag="describe"):
     """A table in plain values."""
 
     table: Table
+
+
+class ListPartitions(Message, frozen=True, tag="partitions"):
+    """The partitions of a table."""
+
+    table: Table
+
+
+class AddPartition(Message, frozen=True, tag="add_partition"):
+    """Make a partition."""
+
+    table: Table
+    name: str
+    if_not_exists: bool = False
+
+
+class DropPartition(Message, frozen=True, tag="drop_partition"):
+    """Remove the partition of this name, if it still is the one with this number."""
+
+    table: Table
+    name: str
+    number: Table | None = None
 
 
 class OpenFollower(Message, frozen=True, tag="open_follower"):
@@ -153,6 +176,9 @@ Action = (
     | Bounds
     | OffsetsAt
     | Describe
+    | ListPartitions
+    | AddPartition
+    | DropPartition
     | OpenFollower
     | CommitFollower
     | DropFollower
@@ -218,6 +244,24 @@ class TableRecord(msgspec.Struct, frozen=True):
     record: bytes
 
 
+class PartitionRecord(msgspec.Struct, frozen=True):
+    """A partition."""
+
+    id: Table
+    name: str
+    created_ms: int
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """What became of a partition."""
+
+    kind: str
+    partition: str
+    position: int
+    timestamp_ms: int
+    unread: int | None
+
+
 class FollowerRecord(msgspec.Struct, frozen=True):
     """A follower, as a list of them shows it."""
 
@@ -241,13 +285,14 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     """What stands beside a batch of a stream.
 
-    The first one of a scan has the offsets. Those of a changelog have the bucket and where it goes on; one without is
-    only a sign of life.
+    The first one of a scan has the offsets. Those of a changelog have the bucket and where it goes on. One with an
+    event stands beside nothing, and one without anything is only a sign of life.
     """
 
     offsets: dict[str, int] | None = None
     bucket: str | None = None
     next_offset: int = 0
+    event: EventRecord | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,220 @@
+"""The partitions of all tables: which there are, and the record of how they came and went.
+
+Meta records: ``next-partition/<table id>`` (the number of the table's next event, as text),
+``partition/<table id>/<number>`` and ``partition-event/<table id>/<number>``. A partition and the event that tells of
+it are one atomic write, so the record never lies; what a crash leaves of a dropped one's files is found by its number
+at the next start. Of a table's events the newest are kept; a reader that stayed away for longer is told so.
+
+A table that has no partitions is one whose buckets are all there is: whoever asks this module for buckets need not
+know the difference.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from kolk.codec.partition import decode_event, decode_partition, encode_event, encode_partition
+from kolk.errors import InvalidArgument, InvalidRows, PartitionDropped, PartitionNotFound, TooManyPartitions
+from kolk.model.auto_partition import AUTO_PARTITION_RETENTION
+from kolk.model.ids import BucketId, TableId
+from kolk.model.partition import Layout, Partition, PartitionEventKind, RecordedEvent, values_of
+from kolk.model.table import TableInfo
+from kolk.runtime.clock import Clock
+from kolk.storage.meta import ABSENT, Meta, MetaChange
+
+EVENTS_MAX = 10_000
+"""Events of one table that are kept."""
+_BUCKETS_MAX = 16_384
+"""Buckets of one table, in all its partitions: whoever follows it has an offset for each."""
+_NEXT = "next-partition/"
+_PARTITION = "partition/"
+_EVENT = "partition-event/"
+_NO_PARTITIONS = Layout({})
+
+
+class Partitions:
+    """The partitions of a database. Thread-safe: one lock, taken before a tablet's and before meta's. Those who only
+    look take none."""
+
+    def __init__(
+        self, meta: Meta, clock: Clock, most: int, tables: Iterable[TableInfo], check_table: Callable[[TableId], object]
+    ) -> None:
+        # Constant after construction.
+        self.most = most
+        self._meta = meta
+        self._clock = clock
+        self._check_table = check_table
+        self._lock = threading.RLock()
+        # Written under _lock, read by anyone: each value is replaced whole.
+        self._layouts: dict[TableId, Layout] = {}
+        self._load({info.id for info in tables})
+
+    def of(self, info: TableInfo) -> Layout:
+        """A table's partitions as they are now."""
+        return self._layouts.get(info.id, _NO_PARTITIONS)
+
+    def named(self, info: TableInfo, name: str) -> Partition:
+        """The partition of this name."""
+        layout = self.of(info)
+        try:
+            return layout.partitions[name]
+        except KeyError:
+            known = ", ".join(list(layout.partitions)[:20]) or "none yet"
+            raise PartitionNotFound(f"{info.name} has no partition {name}; its partitions are: {known}") from None
+
+    def buckets(self, info: TableInfo) -> tuple[BucketId, ...]:
+        """Every bucket of a table, in lock order."""
+        if not info.is_partitioned:
+            return info.bucket_ids
+        partitions = sorted(self.of(info).partitions.values(), key=lambda partition: partition.id)
+        return tuple(bucket for partition in partitions for bucket in info.buckets_of(partition))
+
+    def bucket(self, info: TableInfo, name: str) -> BucketId:
+        """The bucket of this public name."""
+        partition_name, _, number = name.rpartition("/")
+        # The length comes first: int itself raises on thousands of digits.
+        place = int(number) if len(number) < 9 and number.isascii() and number.isdigit() else -1
+        if not 0 <= place < info.spec.buckets or number != str(place) or info.is_partitioned != bool(partition_name):
+            example = f"{'/'.join(f'{column}=...' for column in info.spec.partition_by)}/" * info.is_partitioned
+            raise InvalidArgument(
+                f"there is no bucket {name[:100]!r}; they are named {example}0 to {example}{info.spec.buckets - 1}"
+            )
+        return info.bucket_id(place, self.named(info, partition_name) if partition_name else None)
+
+    def check_alive(self, bucket: BucketId) -> None:
+        """Raise PartitionDropped if the partition of this bucket is gone, also if there is a new one of its name."""
+        found = self._layouts.get(bucket.table, _NO_PARTITIONS).partitions.get(bucket.partition_name)
+        if bucket.partition_name and (found is None or found.id != bucket.partition):
+            raise gone(bucket)
+
+    def create(self, info: TableInfo, names: Sequence[str]) -> Layout:
+        """Make those of these partitions that there are not."""
+        with self._lock:
+            self._check_table(info.id)
+            layout = self.of(info)
+            missing = [name for name in dict.fromkeys(names) if name not in layout.partitions]
+            most = min(self.most, _BUCKETS_MAX // info.spec.buckets)
+            if len(layout.partitions) + len(missing) > most:
+                raise TooManyPartitions(
+                    f"{info.name} has {len(layout.partitions):,} partitions of at most {most:,}, and {missing[0]} is"
+                    f" not among them; drop some first, or partition by something coarser"
+                )
+            now_ms = self._clock.now_ms()
+            for name in missing:
+                _check_time(info, name, now_ms)
+            events = [
+                RecordedEvent(
+                    number=number,
+                    kind=PartitionEventKind.CREATED,
+                    partition=Partition(id=number, name=name, created_ms=now_ms),
+                    timestamp_ms=now_ms,
+                )
+                for number, name in enumerate(missing, layout.position)
+            ]
+            return self._record(info, layout, events) if events else layout
+
+    def remove(self, info: TableInfo, partition: Partition, ends: Sequence[int | None]) -> None:
+        """Remove a partition; ``ends`` is where the logs of its buckets ended."""
+        with self._lock:
+            layout = self.of(info)
+            event = RecordedEvent(
+                number=layout.position,
+                kind=PartitionEventKind.DROPPED,
+                partition=partition,
+                timestamp_ms=self._clock.now_ms(),
+                ends=tuple(ends),
+            )
+            self._record(info, layout, [event])
+
+    def forget(self, table: TableId) -> None:
+        """Remove what is recorded of a dropped table."""
+        with self._lock:
+            self._layouts.pop(table, None)
+            prefixes = (f"{_NEXT}{table:012}", f"{_PARTITION}{table:012}/", f"{_EVENT}{table:012}/")
+            records = [record for prefix in prefixes for record in self._meta.list(prefix)]
+            self._meta.write([MetaChange(record.key, None, record.version) for record in records])
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """No partition comes or goes within the block."""
+        with self._lock:
+            yield
+
+    def _record(self, info: TableInfo, layout: Layout, events: Sequence[RecordedEvent]) -> Layout:
+        """Persist events and what they did, then show it."""
+        partitions = dict(layout.partitions)
+        changes = [self._change(f"{_NEXT}{info.id:012}", str(layout.position + len(events)).encode())]
+        for event in events:
+            changes.append(MetaChange(_key(_EVENT, info.id, event.number), encode_event(event), ABSENT))
+            key = _key(_PARTITION, info.id, event.partition.id)
+            if event.kind is PartitionEventKind.CREATED:
+                partitions[event.partition.name] = event.partition
+                changes.append(MetaChange(key, encode_partition(event.partition), ABSENT))
+            else:
+                del partitions[event.partition.name]
+                changes.append(self._change(key, None))
+        recorded = (*layout.events, *events)
+        changes += [self._change(_key(_EVENT, info.id, event.number), None) for event in recorded[:-EVENTS_MAX]]
+        try:
+            self._meta.write(changes)
+        except BaseException:
+            # An interrupt may have come after the records were changed: what is shown is what is written.
+            self._show(info.id)
+            raise
+        self._layouts[info.id] = Layout(partitions, recorded[-EVENTS_MAX:], layout.position + len(events))
+        return self._layouts[info.id]
+
+    def _change(self, key: str, value: bytes | None) -> MetaChange:
+        record = self._meta.get(key)
+        return MetaChange(key, value, record.version if record else ABSENT)
+
+    def _show(self, table: TableId) -> None:
+        counter = self._meta.get(f"{_NEXT}{table:012}")
+        partitions = [
+            decode_partition(record.key, _number(record.key), record.value)
+            for record in self._meta.list(f"{_PARTITION}{table:012}/")
+        ]
+        events = [
+            decode_event(record.key, _number(record.key), record.value)
+            for record in self._meta.list(f"{_EVENT}{table:012}/")
+        ]
+        position = int(counter.value) if counter else 1
+        self._layouts[table] = Layout({each.name: each for each in partitions}, tuple(events), position)
+
+    def _load(self, tables: set[TableId]) -> None:
+        """Show what is recorded; records of dropped tables are what a crash left of them."""
+        for record in self._meta.list(_NEXT):
+            table = TableId(int(record.key.removeprefix(_NEXT)))
+            if table in tables:
+                self._show(table)
+            else:
+                self.forget(table)
+
+
+def gone(bucket: BucketId) -> PartitionDropped:
+    """What whoever uses a bucket of a dropped partition is told."""
+    name = bucket.partition_name
+    return PartitionDropped(f"the partition {name} was dropped; a new put makes it anew", name)
+
+
+def _check_time(info: TableInfo, name: str, now_ms: int) -> None:
+    """Whether a table that is cut by time may have this partition now."""
+    auto = info.spec.options.auto_partition
+    if auto is None:
+        return
+    value = values_of(name)[auto.key]
+    auto.check(value)
+    expires_ms = auto.expires_ms(value)
+    if expires_ms is not None and expires_ms <= now_ms:
+        raise InvalidRows(
+            f"the partition {name} of {info.name} is past its time: the table keeps {auto.retention} past"
+            f" {auto.unit.value}s ({AUTO_PARTITION_RETENTION}); leave such rows out, or create a table that keeps more"
+        )
+
+
+def _key(prefix: str, table: TableId, number: int) -> str:
+    return f"{prefix}{table:012}/{number:012}"
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2])
