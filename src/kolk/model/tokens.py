@@ -40,6 +40,7 @@ _TOKEN = re.compile(
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
+_DECIMAL = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _QUOTES = {TokenKind.STRING: "'", TokenKind.BACKTICKED: "`", TokenKind.QUOTED: '"'}
 _UNCLOSED = {"'": "string", "`": "name", '"': "name"}
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -133,6 +134,15 @@ class Reader:
         if len(self.token.text) > _NUMBER_DIGITS_MAX:
             self.fail(f"{what} of at most {_NUMBER_DIGITS_MAX} digits")
         return self._take_one_of((TokenKind.NUMBER,), what).text
+
+    def decimal(self, what: str) -> Token:
+        """Take a number with a fraction and an exponent, if it has them, as it is written."""
+        match = _DECIMAL.match(self._text, self.token.start)
+        if match is None:
+            self.fail(what)
+        taken = Token(TokenKind.NUMBER, match[0], match.start(), match.end())
+        self.token, self._wanted = _token_after(self._text, taken.end), []
+        return taken
 
     def listed(self, read: Callable[[], _T], most: int) -> list[_T]:
         """``( item, item )``: at least one, and at most so many."""
