@@ -13,6 +13,18 @@ def test_a_pipe_gets_json_lines(ok, pages):
     assert [json.loads(line) for line in ok("scan", pages).splitlines()] == PAGES
 
 
+def test_a_scan_shows_the_rows_it_is_asked_for(run, ok, pages):
+    assert [
+        json.loads(line) for line in ok("scan", pages, "--where", "pv > 1 AND title IS NULL").splitlines()
+    ] == PAGES[1:]
+    assert ok("scan", pages, "-w", "pv > 7", "-c", "page") == ""
+
+    done = run("scan", pages, "--where", "pv >")
+
+    assert done.exit_code == 1
+    assert "column 5: found the end of the text" in done.stderr
+
+
 def test_json_is_one_array_also_without_rows(ok, pages):
     assert json.loads(ok("scan", pages, "-f", "json")) == PAGES
     assert json.loads(ok("scan", pages, "-f", "json", "--limit", "0")) == []

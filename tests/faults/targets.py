@@ -100,6 +100,9 @@ class Targets:
         heads = [
             m.Scan(table=self.rows),
             m.Scan(table=self.rows, names=["key", "price"], limit=3),
+            m.Scan(
+                table=self.rows, names=["key"], where="price > 1.5 AND NOT (key IN ('a', 'b') OR at < '2026-11-15')"
+            ),
             m.Follow(table=self.rows, starts=starts, stops=dict.fromkeys("0123", 1)),
             m.Follow(table=self.events, starts={"0": 0}, stops={"0": 1}),
         ]

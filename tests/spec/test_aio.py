@@ -57,6 +57,7 @@ def test_rows_are_put_looked_up_scanned_and_deleted(opened):
                 seen = [row["id"] async for batch in scan for row in batch.to_pylist()]
             assert sorted(seen) == [number for number in range(20) if number != 3]
             assert (await (await table.scan()).to_pandas()).shape == (19, 2)
+            assert (await (await table.scan(where={"id": [1, 2, 99]})).to_arrow()).num_rows == 2
             assert (await (await table.scan()).to_polars()).shape == (19, 2)
             await table.truncate()
             assert (await (await table.scan()).to_arrow()).num_rows == 0

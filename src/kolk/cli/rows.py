@@ -200,14 +200,18 @@ def scan(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most so many rows.")
     ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", metavar="SQL", help="Only these rows, such as 'pv > 100'.")
+    ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the whole table as it is at one moment.
+    """Write the whole table as it is at one moment, or the rows that --where selects.
 
     \b
     kolk scan web.pages --limit 20
+    kolk scan web.pages --where "pv > 100 AND title IS NOT NULL"
     kolk scan web.pages -o pages.parquet
     kolk scan web.pages -f csv | sort | head
     """
@@ -222,7 +226,7 @@ def scan(
         asked = None if most is None else most + (limit is None)
         silent = quiet or style is Format.TABLE or _is_seen(output)
         with (
-            table.scan(_names(columns), asked) as rows,
+            table.scan(_names(columns), asked, where) as rows,
             progress("scan", total=limit, unit="rows", quiet=silent) as on,
             writing(style, rows.schema, output) as writer,
         ):

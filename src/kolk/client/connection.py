@@ -41,6 +41,7 @@ from kolk.model.follower import Follower, FollowerState, Session, moment
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.partition import Partition
+from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
 from kolk.wire import messages as m
@@ -231,9 +232,16 @@ class Connection:
         schema, columns = encode_schema(rows.schema), rows.num_columns
         return self._get(m.Get(table=table, schema=schema, prefix=columns, names=_list(names)), rows)
 
-    def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> ScanStream:
+    def open_scan(
+        self,
+        table: TableId,
+        names: Sequence[str] | None = None,
+        limit: int | None = None,
+        where: Predicate | None = None,
+    ) -> ScanStream:
         """See ``Service``."""
-        ticket = m.Scan(table=table, names=_list(names), limit=limit)
+        text = None if where is None else str(where)
+        ticket = m.Scan(table=table, names=_list(names), limit=limit, where=text)
         return self._retry.run(lambda deadline: ScanStream(self._open(ticket, deadline), deadline, self._retry))
 
     # --- the log

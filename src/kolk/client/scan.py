@@ -1,4 +1,4 @@
-"""A scan: the whole table as it was at one moment, as record batches."""
+"""A scan: the table as it was at one moment, or a part of it, as record batches."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -54,12 +54,12 @@ class Scan:
             if page is None:
                 self._pages.close()
                 return
-            if isinstance(page, pa.RecordBatch):
-                yield page
-            elif self._on_partition is not None:
+            if isinstance(page, PartitionEvent):
+                if self._on_partition is None:
+                    raise page.error
                 self._on_partition(page)
-            else:
-                raise page.error
+            elif page.num_rows:
+                yield page
 
     def to_arrow(self) -> pa.Table:
         """All rows that are left, as one table."""

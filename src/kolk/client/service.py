@@ -14,6 +14,7 @@ from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import Partition, PartitionEvent
+from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 
@@ -24,7 +25,8 @@ class ScanPages(Protocol):
     offsets: dict[str, int]
 
     def next(self) -> pa.RecordBatch | PartitionEvent | None:
-        """The next page, or that a partition is gone; None at the end."""
+        """The next page, or that a partition is gone; None at the end. A page without rows only says that the reading
+        goes on."""
         ...
 
     def close(self) -> None:
@@ -97,8 +99,14 @@ class Service(Protocol):
         """The rows whose keys start with the values of this one row."""
         ...
 
-    def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> ScanPages:
-        """The whole table at one moment."""
+    def open_scan(
+        self,
+        table: TableId,
+        names: Sequence[str] | None = None,
+        limit: int | None = None,
+        where: Predicate | None = None,
+    ) -> ScanPages:
+        """The table at one moment: all rows, or those that the predicate selects."""
         ...
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:

@@ -13,6 +13,7 @@ from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import Scan
 from kolk.client.service import Service
+from kolk.client.where import Where, predicate_of
 from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
 from kolk.model.durations import Duration
 from kolk.model.ids import PlainTag
@@ -165,22 +166,25 @@ class Table:
         self,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        where: None = None,
+        where: Where | None = None,
         source: str = "live",
         *,
         on_partition: OnPartition | None = None,
     ) -> Scan:
         """The whole table at one moment, all buckets alike, whatever is written meanwhile.
 
+        ``where`` selects rows before they travel: SQL, ``"pv > 100 AND day = '2026-11-15'"``, or a dict of columns and
+        what they equal, ``{"day": date(2026, 11, 15), "region": ["eu", "us"], "title": None}``, all of it at once.
         ``on_partition`` is called if a partition is dropped before its rows were read; without it the scan raises
         PartitionDropped, and can be read on.
         """
-        if where is not None or source != "live":
-            raise InvalidArgument("where and source are not available in this version; leave them out")
+        if source != "live":
+            raise InvalidArgument("source is not available in this version; leave it out")
         names = self._shown(columns)
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
-        pages = self._service.open_scan(self._info.id, names, limit)
+        predicate = predicate_of(where, self.schema)
+        pages = self._service.open_scan(self._info.id, names, limit, predicate)
         return Scan(self._link, pages, self.schema.arrow_of(names), on_partition)
 
     def changelog(

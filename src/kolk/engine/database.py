@@ -49,6 +49,7 @@ from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets, ChangelogPage
 from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
+from kolk.model.predicate import Predicate
 from kolk.model.rows import checked_rows
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write, expected_columns
@@ -291,10 +292,18 @@ class Engine:
                 values = tablet.between(start, _successor(start))
         return merger.codec.decode(stored_values(values), names)
 
-    def open_scan(self, table: TableId, names: Sequence[str] | None = None, limit: int | None = None) -> TableScan:
-        """Pin every bucket of a table at one moment."""
+    def open_scan(
+        self,
+        table: TableId,
+        names: Sequence[str] | None = None,
+        limit: int | None = None,
+        where: Predicate | None = None,
+    ) -> TableScan:
+        """Pin every bucket of a table at one moment, to read the rows that the predicate selects."""
         info = self._info(table)
         self._merger(info)
+        if where is not None:
+            where.check(info.schema)
         while True:
             # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
             layout = self._partitions.of(info)
@@ -306,7 +315,7 @@ class Engine:
             ):
                 if self._partitions.of(info) is layout:
                     places = {PARTITIONS: layout.position} if info.is_partitioned else {}
-                    return TableScan.open(tablets, names, limit, self.config.scan_page_rows, places)
+                    return TableScan.open(tablets, names, limit, self.config.scan_page_rows, places, where)
 
     # --- the log
 

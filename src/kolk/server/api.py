@@ -19,6 +19,7 @@ from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
 from kolk.model.partition import Partition, PartitionEvent
+from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
@@ -101,8 +102,9 @@ class Api:
         match ticket:
             case m.Scan():
                 names = _shown(info, ticket.names)
+                where = None if ticket.where is None else Predicate.parse(ticket.where, info.schema)
                 schema = info.schema.arrow_of(names)
-                return info, schema, self._scan(info, ticket, names, schema)
+                return info, schema, self._scan(info, ticket, names, where, schema)
             case m.Follow():
                 schema = changelog_schema(info.schema)
                 return info, schema, self._follow(info, ticket, schema)
@@ -184,8 +186,15 @@ class Api:
         # It is somebody's table, and its schema is not for everybody who may make others.
         return _record(self._named(principal, create.name, Operation.DESCRIBE))
 
-    def _scan(self, info: TableInfo, scan: m.Scan, names: tuple[str, ...] | None, schema: pa.Schema) -> Streamed:
-        pages = self._engine.open_scan(info.id, names, scan.limit)
+    def _scan(
+        self,
+        info: TableInfo,
+        scan: m.Scan,
+        names: tuple[str, ...] | None,
+        where: Predicate | None,
+        schema: pa.Schema,
+    ) -> Streamed:
+        pages = self._engine.open_scan(info.id, names, scan.limit, where)
         try:
             yield _empty(schema), m.Page(offsets=pages.offsets)
             while (page := pages.next()) is not None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kolk.codec.row import RowCodec
 from kolk.errors import Closed, KolkError
+from kolk.model.predicate import Predicate
 from kolk.storage.kv import Pin
 
 
@@ -32,8 +33,10 @@ class View:
         """Whether it still pins rows."""
         return self._pin is not None
 
-    def next(self, rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch | None:
-        """The next page of at most ``rows`` rows, with the named columns; None at the end."""
+    def next(
+        self, rows: int, names: Sequence[str] | None = None, where: Predicate | None = None
+    ) -> pa.RecordBatch | None:
+        """The named columns of the next ``rows`` rows, or of those that the predicate selects; None at the end."""
         with self._lock:
             if self._drained:
                 return None
@@ -41,7 +44,15 @@ class View:
                 raise copy(self._reason)
             values = self._pin.take(rows)
             self._drained = not len(values)
-        return None if self._drained else self._codec.decode(values, names)
+        if self._drained:
+            return None
+        return self._codec.decode(values if where is None else self._selected(values, where), names)
+
+    def _selected(self, values: pa.BinaryArray, where: Predicate) -> pa.BinaryArray:
+        """Only the columns that decide are decoded of every row; the others of the rows that are wanted."""
+        deciding = where.columns or self._codec.schema.names[:1]  # without a column a batch has no rows
+        mask = where.mask(self._codec.decode(values, deciding))
+        return values if mask.all() else values.filter(pa.array(mask))
 
     def abandon(self) -> None:
         """In a forked child: never tear down what belongs to the parent."""

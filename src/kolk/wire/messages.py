@@ -218,11 +218,12 @@ Call = Put | Get
 
 
 class Scan(Message, frozen=True, tag="scan"):
-    """Stream a table at one moment."""
+    """Stream a table at one moment; with ``where``, the rows that this predicate selects."""
 
     table: Table
     names: Names | None = None
     limit: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+    where: str | None = None
 
 
 class Follow(Message, frozen=True, tag="follow"):
