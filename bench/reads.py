@@ -42,10 +42,14 @@ def get(scale: Scale) -> Iterator[Figure]:
 
 
 def scan(scale: Scale) -> Iterator[Figure]:
-    """The whole table as Arrow batches."""
+    """The whole table as Arrow batches, and some of it; the floor of the latter is the whole scan."""
     with loaded(Workload(scale.keys)) as (_, table, floor):
         rates = race(lambda _: _count(table.scan()), lambda _: floor.scan(), scale.rounds, scale.keys)
         yield Figure(bench="scan", case=f"{scale.keys:,} rows", target=0.8, **rates)
+        for share in (100, 2):
+            some = partial(table.scan, where=f"amount < {1 / share}")
+            rates = race(lambda _: _count(some()), lambda _: _count(table.scan()), scale.rounds, scale.keys)  # noqa: B023
+            yield Figure(bench="scan", case=f"where: 1 row in {share}", note=f"{_count(some()):,} rows", **rates)
 
 
 def changelog(scale: Scale) -> Iterator[Figure]:
