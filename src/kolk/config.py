@@ -44,8 +44,8 @@ class EngineConfig:
     """Most rows in one put. A put is one atomic frame per bucket and is held in memory several times over."""
     put_bytes_max: int = 256 * MIB
     """Most Arrow bytes in one put."""
-    buckets_open_max: int = 256
-    """Most buckets that are open while nobody uses them. Each takes some memory and a dozen file handles."""
+    buckets_open_max: int = 512
+    """Most buckets that are open while nobody uses them; each takes a third of a megabyte and some file handles."""
     bucket_idle_seconds: float = 900.0
     """After how long without use a bucket is closed, unless it is among the 64 used last."""
     partitions_max: int = 1_000

@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import index
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
@@ -20,14 +20,16 @@ from kolk.errors import Closed, InvalidArgument, KolkError, OffsetOutOfRange, Pa
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.names import check_name
 from kolk.model.page import ChangelogPage
-from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, after, partition_of
-from kolk.model.table import TableInfo
+from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, after, matching, partition_of
+from kolk.model.predicate import Predicate
+from kolk.model.table import TableInfo, check_partitions_only
 
 OnPartition = Callable[[PartitionEvent], object]
 Start = Mapping[str, int] | str | datetime.datetime | None
 _PATIENCE_SECONDS = 1.0
 """How long a follower waits at most before it looks whether it was closed."""
 COMMIT_INTERVAL_SECONDS = 5.0
+T = TypeVar("T")
 
 
 class Changelog:
@@ -56,6 +58,7 @@ class Changelog:
         stop: Mapping[str, int] | None = None,
         follow: bool = False,
         buckets: Sequence[str] | None = None,
+        where: Predicate | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
         on_partition: OnPartition | None = None,
@@ -63,13 +66,16 @@ class Changelog:
         service = link.service
         self._link = link
         self._info = info
+        self._where = where
         self._on_partition = on_partition
         self._closed = False
         self._pages: ChangePages | None = None
         self._progress: Progress | Unremembered = Unremembered()
-        interval = _interval(follower, buckets, commit_interval)
-        bounds = service.bounds(info.id)
+        interval = _interval(follower, buckets, where, commit_interval)
+        check_partitions_only(info, where)
+        bounds = _selected(info, service.bounds(info.id), where)
         chosen = _chosen(buckets, bounds)
+        start = _selected(info, start, where) if isinstance(start, Mapping) else start
         starts = _starts(start, bounds, service, info)
         self._stops = _stops(stop, follow, chosen, bounds)
         if follower is not None:
@@ -86,7 +92,7 @@ class Changelog:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._closed:
             raise Closed("this changelog is closed")
-        pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops)
+        pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops, self._where)
         self._pages = pages
         try:
             self._progress.handle_all()
@@ -174,16 +180,29 @@ class Changelog:
         return all(stop is not None and self.offsets.get(name, 0) >= stop for name, stop in self._stops.items())
 
 
-def _interval(follower: str | None, buckets: Sequence[str] | None, given: Duration | None) -> float | None:
+def _interval(
+    follower: str | None, buckets: Sequence[str] | None, where: Predicate | None, given: Duration | None
+) -> float | None:
     """The seconds between commits; None if they are left to the caller."""
     if follower is None:
         if given != COMMIT_INTERVAL_SECONDS:
             raise InvalidArgument("commit_interval goes with follower; without a name there is nothing to commit")
         return None
     check_name(follower, "follower")
-    if buckets is not None:
-        raise InvalidArgument("a follower follows the whole table; leave buckets out, or keep offsets without a name")
+    if buckets is not None or where is not None:
+        raise InvalidArgument(
+            "a follower follows the whole table; leave buckets and where out, or keep offsets without a name"
+        )
     return None if given is None else seconds_of(given, "commit_interval")
+
+
+def _selected(info: TableInfo, of_buckets: Mapping[str, T], where: Predicate | None) -> Mapping[str, T]:
+    """What there is for buckets whose partitions a predicate selects, and for the record of partitions."""
+    if where is None:
+        return of_buckets
+    names = list(dict.fromkeys(partition_of(bucket) for bucket in of_buckets if "=" in bucket))
+    wanted = {"", *matching(info.partition_columns, names, where)}
+    return {bucket: value for bucket, value in of_buckets.items() if partition_of(bucket) in wanted}
 
 
 def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:

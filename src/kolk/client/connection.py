@@ -254,11 +254,18 @@ class Connection:
         """See ``Service``."""
         return self._act(m.OffsetsAt(table=table, timestamp_ms=timestamp_ms))
 
-    def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> ChangeStream:
+    def open_changes(
+        self,
+        table: TableId,
+        starts: Mapping[str, int],
+        stops: Mapping[str, int | None],
+        where: Predicate | None = None,
+    ) -> ChangeStream:
         """See ``Service``."""
+        text = None if where is None else str(where)
 
         def reopened(offsets: Mapping[str, int], deadline: Deadline) -> Stream:
-            return self._open(m.Follow(table=table, starts=dict(offsets), stops=dict(stops)), deadline)
+            return self._open(m.Follow(table=table, starts=dict(offsets), stops=dict(stops), where=text), deadline)
 
         return ChangeStream(reopened, starts, self._retry)
 

@@ -117,8 +117,15 @@ class Service(Protocol):
         """The first offset of every bucket committed at or after this time."""
         ...
 
-    def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> ChangePages:
-        """The changelog of the buckets in ``starts``, each up to its stop."""
+    def open_changes(
+        self,
+        table: TableId,
+        starts: Mapping[str, int],
+        stops: Mapping[str, int | None],
+        where: Predicate | None = None,
+    ) -> ChangePages:
+        """The changelog of the buckets in ``starts``, each up to its stop; new partitions, if the predicate selects
+        them, are added."""
         ...
 
     def open_follower(self, table: TableId, name: str, reader: int, starts: Mapping[str, int] | None) -> Session:

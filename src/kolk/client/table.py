@@ -194,12 +194,14 @@ class Table:
         follow: bool = False,
         *,
         buckets: Sequence[str] | None = None,
+        where: Where | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
         on_partition: OnPartition | None = None,
     ) -> Changelog:
         """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
         datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``.
+        ``where`` chooses among the partitions by their columns, as in a scan: ``where="day >= '2026-11-01'"``.
 
         With the name of a ``follower`` it goes on where that has committed, and the log is kept for it; ``start`` is
         for its first use. What is handled is committed every ``commit_interval`` (5 s), or with None only by
@@ -215,6 +217,7 @@ class Table:
             stop=stop,
             follow=follow,
             buckets=buckets,
+            where=predicate_of(where, self.schema),
             follower=follower,
             commit_interval=commit_interval,
             on_partition=on_partition,

@@ -48,14 +48,15 @@ from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets, ChangelogPage
-from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
+from kolk.model.partition import PARTITIONS, Layout, Partition, matching, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.rows import checked_rows
-from kolk.model.table import TableInfo, TableSpec
+from kolk.model.table import TableInfo, TableSpec, check_partitions_only
 from kolk.model.write import Write, expected_columns
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
+from kolk.runtime.handles import file_handles
 from kolk.runtime.zone import system_zone
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
@@ -66,6 +67,8 @@ from kolk.tablet.signal import Signal
 from kolk.tablet.tablet import Tablet
 
 GET_KEYS_MAX = 1_000_000
+_HANDLES_PER_BUCKET = 16
+"""Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
 OpenKv = Callable[[Path, KvMemory], Kv]
 
 
@@ -110,9 +113,8 @@ class Engine:
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
         self._routing = Routing(self._partitions)
-        self._tablets = Tablets(
-            folder.path / "tables", disk, open_bucket, self._check_alive, self._clock, config.buckets_open_max
-        )
+        open_max = min(config.buckets_open_max, file_handles() // _HANDLES_PER_BUCKET)
+        self._tablets = Tablets(folder.path / "tables", disk, open_bucket, self._check_alive, self._clock, open_max)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
         self._followers = Followers(
@@ -310,7 +312,7 @@ class Engine:
             still = self._partitions.still() if info.is_partitioned else nullcontext()
             with (
                 suppress(PartitionDropped),
-                self._tablets.use(info, self._partitions.buckets(info)) as tablets,
+                self._tablets.use(info, self._partitions.buckets(info, where)) as tablets,
                 still,
             ):
                 if self._partitions.of(info) is layout:
@@ -353,21 +355,30 @@ class Engine:
         info = self._info(table)
         return self._read(info, self._partitions.bucket(info, bucket), offset, stop)
 
-    def open_changes(self, table: TableId, starts: Mapping[str, int], stops: Mapping[str, int | None]) -> TableChanges:
-        """The changelog from these offsets on, which can be waited for."""
+    def open_changes(
+        self,
+        table: TableId,
+        starts: Mapping[str, int],
+        stops: Mapping[str, int | None],
+        where: Predicate | None = None,
+    ) -> TableChanges:
+        """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects."""
         info = self._info(table)
+        check_partitions_only(info, where)
         read = partial(self._read_of, table)
         if not info.is_partitioned:
             buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
             return TableChanges(read, self._signal(table), buckets, stops)
         layout = self._partitions.of(info)
         position, stop = starts.get(PARTITIONS, layout.position), stops.get(PARTITIONS)
-        known = [each for each in layout.at(position).values() if stop is None or each.id < stop]
+        there = layout.at(position)
+        known = [there[name] for name in matching(info.partition_columns, list(there), where)]
+        known = [each for each in known if stop is None or each.id < stop]
         feed = PartitionFeed(
             layout=partial(self._partitions.of, info),
             position=position,
             stop=stop,
-            buckets=info.buckets_of if PARTITIONS in starts else None,
+            buckets=partial(_buckets_of_new, info, where) if PARTITIONS in starts else None,
         )
         return TableChanges(read, self._signal(table), starts_at(info, known, starts), stops, feed)
 
@@ -511,6 +522,10 @@ class Engine:
         if not isinstance(merger, Merger):
             raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
         return merger
+
+
+def _buckets_of_new(info: TableInfo, where: Predicate | None, partition: Partition) -> tuple[BucketId, ...]:
+    return info.buckets_of(partition) if matching(info.partition_columns, [partition.name], where) else ()
 
 
 def _open_log(disk: Disk, config: EngineConfig, folder: str) -> Log:

@@ -17,7 +17,8 @@ from kolk.codec.partition import decode_event, decode_partition, encode_event, e
 from kolk.errors import InvalidArgument, InvalidRows, PartitionDropped, PartitionNotFound, TooManyPartitions
 from kolk.model.auto_partition import AUTO_PARTITION_RETENTION
 from kolk.model.ids import BucketId, TableId
-from kolk.model.partition import Layout, Partition, PartitionEventKind, RecordedEvent, values_of
+from kolk.model.partition import Layout, Partition, PartitionEventKind, RecordedEvent, matching, values_of
+from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import ABSENT, Meta, MetaChange
@@ -62,12 +63,14 @@ class Partitions:
             known = ", ".join(list(layout.partitions)[:20]) or "none yet"
             raise PartitionNotFound(f"{info.name} has no partition {name}; its partitions are: {known}") from None
 
-    def buckets(self, info: TableInfo) -> tuple[BucketId, ...]:
-        """Every bucket of a table, in lock order."""
+    def buckets(self, info: TableInfo, where: Predicate | None = None) -> tuple[BucketId, ...]:
+        """Every bucket of a table that can have rows which a predicate selects, in lock order."""
         if not info.is_partitioned:
             return info.bucket_ids
-        partitions = sorted(self.of(info).partitions.values(), key=lambda partition: partition.id)
-        return tuple(bucket for partition in partitions for bucket in info.buckets_of(partition))
+        found = self.of(info).partitions
+        chosen = [found[name] for name in matching(info.partition_columns, list(found), where)]
+        chosen.sort(key=lambda partition: partition.id)
+        return tuple(bucket for partition in chosen for bucket in info.buckets_of(partition))
 
     def bucket(self, info: TableInfo, name: str) -> BucketId:
         """The bucket of this public name."""

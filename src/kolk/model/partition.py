@@ -13,12 +13,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
 
 from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, PartitionDropped
 from kolk.model.kinds import Kind
+from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 
 PARTITIONS = "partitions"
@@ -198,6 +200,13 @@ def values_batch(columns: Sequence[Column], names: Sequence[str]) -> pa.RecordBa
     values = [values_of(name) for name in names]
     arrays = [_array(column, [each[column.name] for each in values]) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
+
+
+def matching(columns: Sequence[Column], names: Sequence[str], where: Predicate | None) -> list[str]:
+    """Those of these partitions that can have rows which a predicate selects."""
+    if where is None or not names:
+        return list(names)
+    return list(compress(names, where.may_match(values_batch(columns, names)).tolist()))
 
 
 def partition_of(bucket: str) -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kolk.errors import InvalidSchema
+from kolk.errors import InvalidArgument, InvalidSchema
 from kolk.model.ids import NO_PARTITION, BucketId, TableId
 from kolk.model.names import TableName
 from kolk.model.options import BUCKET_COUNT, BUCKET_KEY, MERGE_ENGINE, TableOptions
 from kolk.model.partition import Partition, check_partition_by
+from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 
 BUCKETS_MAX = 4_096
@@ -118,6 +119,20 @@ class TableInfo:
         if partition is None:
             return BucketId(self.id, NO_PARTITION, bucket)
         return BucketId(self.id, partition.id, bucket, partition.name)
+
+
+def check_partitions_only(info: TableInfo, where: Predicate | None) -> None:
+    """A changelog is chosen by partition alone: a row that leaves what is selected would leave half of a change."""
+    columns = () if where is None else where.columns
+    others = [name for name in columns if name not in info.spec.partition_by]
+    if others or (where is not None and not info.is_partitioned):
+        known = ", ".join(info.spec.partition_by) or "none"
+        raise InvalidArgument(
+            f"a changelog's where chooses partitions, so it names partition columns alone ({known}); filter the batches"
+            " for anything else"
+        )
+    if where is not None:
+        where.check(info.schema)
 
 
 def _say(text: dict[str, str], key: str, value: str) -> None:

@@ -107,7 +107,8 @@ class Api:
                 return info, schema, self._scan(info, ticket, names, where, schema)
             case m.Follow():
                 schema = changelog_schema(info.schema)
-                return info, schema, self._follow(info, ticket, schema)
+                where = None if ticket.where is None else Predicate.parse(ticket.where, info.schema)
+                return info, schema, self._follow(info, ticket, where, schema)
 
     def _partition(
         self, principal: Principal, action: m.ListPartitions | m.AddPartition | m.DropPartition, served: Served
@@ -205,8 +206,8 @@ class Api:
         finally:
             pages.close()
 
-    def _follow(self, info: TableInfo, follow: m.Follow, schema: pa.Schema) -> Streamed:
-        pages = self._engine.open_changes(info.id, follow.starts, follow.stops)
+    def _follow(self, info: TableInfo, follow: m.Follow, where: Predicate | None, schema: pa.Schema) -> Streamed:
+        pages = self._engine.open_changes(info.id, follow.starts, follow.stops, where)
         try:
             yield _empty(schema), SIGN_OF_LIFE
             while not pages.is_finished:

@@ -227,11 +227,13 @@ class Scan(Message, frozen=True, tag="scan"):
 
 
 class Follow(Message, frozen=True, tag="follow"):
-    """Stream a table's changelog from these offsets on, each bucket up to its stop, for ever without one."""
+    """Stream a table's changelog from these offsets on, each bucket up to its stop, for ever without one. ``where``, in
+    SQL, chooses among the partitions."""
 
     table: Table
     starts: dict[str, Offset]
     stops: dict[str, Offset | None]
+    where: str | None = None
 
 
 Ticket = Scan | Follow
