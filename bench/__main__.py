@@ -6,12 +6,13 @@ from pathlib import Path
 
 from bench.measure import Scale
 from bench.network import network
+from bench.partitions import partitions
 from bench.processes import memory, reopen
 from bench.put import put
 from bench.reads import changelog, get, scan
 from bench.report import show, write_json
 
-_BENCHES = {bench.__name__: bench for bench in (put, get, scan, changelog, network, reopen, memory)}
+_BENCHES = {bench.__name__: bench for bench in (put, get, scan, changelog, partitions, network, reopen, memory)}
 
 
 def main() -> int:

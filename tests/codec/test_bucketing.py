@@ -1,4 +1,4 @@
-"""Rows fall into the buckets that Spark would give them, and splitting loses and reorders nothing."""
+"""Rows fall into the buckets that Spark would give them."""
 
 import json
 from decimal import Context
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kolk.codec.bucketing import bucket_of, hash_rows, split
+from kolk.codec.bucketing import bucket_of, hash_rows
 from kolk.codec.key import KEY_BYTES_MAX
 from kolk.errors import TooLarge
 from kolk.model.schema import Column, Schema
@@ -205,30 +205,7 @@ def test_the_longest_bucket_key_value_is_hashed_and_one_byte_more_is_refused():
         hash_rows(pa.record_batch({"k": [longest + b"x"]}), BYTES)
 
 
-@given(st.data(), hashable_batches(max_rows=30), st.integers(1, 8))
-def test_splitting_gives_each_bucket_its_rows_in_their_order(data, case, buckets):
-    _, batch = case
-    bucket_of_rows = data.draw(st.lists(st.integers(0, buckets - 1), min_size=batch.num_rows, max_size=batch.num_rows))
-
-    parts = split(batch, np.array(bucket_of_rows, np.int32), buckets)
-
-    assert sorted(parts) == sorted(set(bucket_of_rows))
-    for bucket, part in parts.items():
-        rows = [row for row, its_bucket in enumerate(bucket_of_rows) if its_bucket == bucket]
-        # Arrow holds NaN unequal to itself, but no float is hashable, so none is here.
-        assert part.equals(batch.take(pa.array(rows, pa.int64())))
-
-
-def test_rows_of_one_bucket_are_not_copied():
-    batch = pa.record_batch({"k": [1, 2, 3]})
-
-    parts = split(batch, np.full(3, 5, np.int32), 8)
-
-    assert parts[5] is batch
-
-
 def test_an_empty_batch_has_no_buckets():
     batch = pa.record_batch({"k": pa.array([], pa.int64())})
 
     assert bucket_of(batch, (Column("k", "bigint"),), 4).tolist() == []
-    assert split(batch, np.empty(0, np.int32), 4) == {}

@@ -367,7 +367,7 @@ def test_truncating_a_log_table_loses_its_followers_what_they_had_not_seen(timed
 def test_wrong_arguments_are_refused_with_what_is_right(timed, events):
     with pytest.raises(InvalidName, match="follower name"):
         events.changelog(follower="no such name")
-    with pytest.raises(InvalidArgument, match="leave buckets out"):
+    with pytest.raises(InvalidArgument, match="leave buckets and where out"):
         events.changelog(follower="job", buckets=["0"])
     for wrong in ("soon", -1, True, float("nan")):
         with pytest.raises(InvalidArgument, match="commit_interval is a duration"):

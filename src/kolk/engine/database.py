@@ -229,14 +229,12 @@ class Engine:
         wanted = expected_columns(info, write.action, write.columns, write.mode)
         write = replace(write, rows=checked_rows(write.rows, wanted))
         self._check_size(write.rows)
-        shares = self._routing.split(info, write.rows, tag.writer + tag.seq)
+        prepared = self._tablets.merger(info).prepare(write)
+        shares = self._routing.split(info, prepared, tag.writer + tag.seq)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
         with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
-            prepared = [
-                tablet.prepare(replace(write, rows=rows)) for tablet, (_, rows) in zip(tablets, shares, strict=True)
-            ]
-            for tablet, share in zip(tablets, prepared, strict=True):
+            for tablet, (_, share) in zip(tablets, shares, strict=True):
                 try:
                     acknowledged[tablet.bucket.name] = tablet.put(share, tag)
                 except KolkError as error:

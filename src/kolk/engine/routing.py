@@ -4,17 +4,20 @@ Writing makes the partitions that are missing, if the table lets it; reading nev
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.bucketing import bucket_of, split
+from kolk.codec.bucketing import bucket_of
 from kolk.codec.partitioning import part
 from kolk.engine.partitions import Partitions
 from kolk.errors import PartitionNotFound, TooManyPartitions
+from kolk.merge.engine import Prepared
 from kolk.model.ids import BucketId
-from kolk.model.partition import Layout, checked_value, values_of
+from kolk.model.partition import Layout, check_name
 from kolk.model.table import TableInfo
 
 Codes = NDArray[np.int64] | NDArray[np.int32]
@@ -26,15 +29,27 @@ class Routing:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def split(self, info: TableInfo, rows: pa.RecordBatch, spread: int) -> list[tuple[BucketId, pa.RecordBatch]]:
-        """The rows of each bucket that has any, in their order; their partitions exist afterwards.
+    def split(self, info: TableInfo, prepared: Prepared, spread: int) -> list[tuple[BucketId, Prepared]]:
+        """The share of each bucket that has any, in the order of the keys; their partitions exist afterwards.
 
+        A write is prepared once and then cut: to prepare every share by itself costs the more the smaller they are.
         Without a bucket key the rows of a partition all go to one bucket, chosen by ``spread``.
         """
+        # Of a delete that the table ignores no row is left, and yet its buckets are to answer where they end.
+        rows = prepared.rows if prepared.rows.num_rows else prepared.write.rows
         names, codes = _codes(info, rows, spread)
         layout = self._ready(info, names) if info.is_partitioned else None
-        shares = split(rows, codes, len(names) * info.spec.buckets)
-        return [(_bucket(info, layout, names, code), share) for code, share in shares.items()]
+        counts = np.bincount(codes, minlength=len(names) * info.spec.buckets)
+        present: list[int] = np.flatnonzero(counts).tolist()
+        buckets = [_bucket(info, layout, names, code) for code in present]
+        if len(buckets) == 1 or not prepared.rows.num_rows:
+            return [(bucket, prepared) for bucket in buckets]
+        # numpy sorts 16-bit numbers by radix: stable, and ten times as fast as wider ones.
+        order = np.argsort(codes.astype(np.uint16 if len(counts) <= 2**16 else np.uint32), kind="stable")
+        starts = np.cumsum(counts) - counts
+        together = _taken(prepared, order)
+        shares = [_slice(together, int(starts[code]), int(counts[code])) for code in present]
+        return list(zip(buckets, shares, strict=True))
 
     def find(self, info: TableInfo, keys: pa.RecordBatch) -> Iterator[tuple[BucketId, list[int] | None]]:
         """Each bucket that some of these keys belong to, and their places, None for all of them; keys of partitions
@@ -59,8 +74,7 @@ class Routing:
                 " partition by something coarser"
             )
         for name in missing:
-            for column, value in values_of(name).items():
-                checked_value(value, column)
+            check_name(info.spec.partition_by, name)
         if not info.spec.options.dynamic_partitions:
             raise PartitionNotFound(
                 f"{info.name} has no partition {missing[0]}, and its puts make none"
@@ -83,6 +97,25 @@ def _codes(info: TableInfo, rows: pa.RecordBatch, spread: int) -> tuple[list[str
         return [""], codes
     names, places = part(rows, info.partition_columns)
     return names, places * buckets + codes
+
+
+def _taken(prepared: Prepared, order: NDArray[np.int64]) -> Prepared:
+    """The same rows in another order."""
+    indices = pa.array(order)
+    values = None if prepared.values is None else prepared.values.take(indices)
+    keys = itemgetter(*order.tolist())(prepared.keys) if prepared.keys else ()
+    return replace(prepared, keys=keys, rows=prepared.rows.take(indices), values=values)
+
+
+def _slice(prepared: Prepared, start: int, count: int) -> Prepared:
+    rows = prepared.rows.slice(start, count)
+    return replace(
+        prepared,
+        write=replace(prepared.write, rows=rows),
+        keys=prepared.keys[start : start + count],
+        rows=rows,
+        values=None if prepared.values is None else prepared.values.slice(start, count),
+    )
 
 
 def _bucket(info: TableInfo, layout: Layout | None, names: list[str], code: int) -> BucketId:

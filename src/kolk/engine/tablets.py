@@ -55,7 +55,8 @@ class _Open:
 
     @property
     def is_idle(self) -> bool:
-        return not self.uses and not self.tablet.is_viewed
+        # One that has stopped stays, so that everybody is told why.
+        return not self.uses and not self.tablet.is_viewed and self.tablet.refusal is None
 
 
 class Tablets:
@@ -178,12 +179,16 @@ class Tablets:
                     self._disk.remove_tree(str(folder / str(partition)))
 
     def rest(self, idle_seconds: float) -> None:
-        """Close buckets that nobody has used for so long, but for a few that stay warm."""
-        with self._lock:
-            before = self._clock.monotonic() - idle_seconds
-            for bucket in self._idle()[: max(len(self._entries) - _WARM, 0)]:
-                if self._entries[bucket].used < before:
-                    self._rest(bucket)
+        """Close buckets that nobody has used for so long, but for a few that stay warm; and those that are too many, as
+        a scan of very many leaves behind."""
+        before = self._clock.monotonic() - idle_seconds
+        while True:
+            # One at a time, so that nobody who needs a bucket waits for more than one to close.
+            with self._lock:
+                idle, count = self._idle(), len(self._entries)
+                is_old = bool(idle) and count > _WARM and self._entries[idle[0]].used < before
+                if not idle or not (is_old or count > self._open_max) or not self._rest(idle[0]):
+                    return
 
     def close(self) -> None:
         """Close every tablet. Idempotent; one that fails to close does not keep the others open."""
@@ -243,17 +248,18 @@ class Tablets:
             idle = [(entry.used, bucket) for bucket, entry in self._entries.items() if entry.is_idle]
         return [bucket for _, bucket in sorted(idle)]
 
-    def _rest(self, bucket: BucketId) -> None:
-        """Close a bucket that nobody uses, and keep its state."""
+    def _rest(self, bucket: BucketId) -> bool:
+        """Close a bucket that nobody uses, and keep its state; False if somebody came meanwhile."""
         with self._mutex:
             entry = self._entries[bucket]
-            if not entry.is_idle or entry.tablet.refusal is not None:
-                return  # somebody came meanwhile, or it stopped, which must stay visible
+            if not entry.is_idle:
+                return False
             del self._entries[bucket]
         state = _state(entry.tablet)
         entry.tablet.close()
         with self._mutex:
             self._resting[bucket] = state
+        return True
 
     def _pop(self, bucket: BucketId) -> Tablet:
         with self._mutex:

@@ -30,6 +30,7 @@ a table has this name: theirs have an equals sign."""
 PARTITION_COLUMNS_MAX = 8
 _VALUE_LENGTH_MAX = 200
 _VALUE = re.compile(rf"(?!__)[A-Za-z0-9_-]{{1,{_VALUE_LENGTH_MAX}}}")
+_RULE = f"its values are 1 to {_VALUE_LENGTH_MAX} of A-Z a-z 0-9 _ -, not starting with two underscores"
 _KINDS = (
     Kind.BOOLEAN,
     Kind.TINYINT,
@@ -163,14 +164,14 @@ def check_partition_by(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
     return tuple(names)
 
 
-def checked_value(text: str, column: str) -> str:
-    """A value as it stands in a partition's name, if it can stand there."""
-    if not _VALUE.fullmatch(text):
+def check_name(columns: Sequence[str], name: str) -> None:
+    """Raise InvalidRows if the values of these columns, from which a name was made, cannot stand in one."""
+    parts = [part.partition("=") for part in name.split("/")]
+    if [column for column, *_ in parts] != list(columns) or not all(_VALUE.fullmatch(value) for *_, value in parts):
         raise InvalidRows(
-            f"{text[:60]!r} cannot be a value of the partition column {column!r}: use 1 to {_VALUE_LENGTH_MAX} of"
-            " A-Z a-z 0-9 _ -, not starting with two underscores"
+            f"{name[:100]!r} cannot be a partition: {_RULE}. The partition column{'s' * (len(columns) > 1)}"
+            f" {', '.join(columns)} must hold such values"
         )
-    return text
 
 
 def partition_name(columns: Sequence[Column], values: Mapping[str, Any]) -> str:
@@ -232,7 +233,10 @@ def _text(column: Column, value: Any) -> str:
         ) from error
     if array.null_count:
         raise InvalidArgument(f"the partition column {column.name!r} cannot be null")
-    return checked_value(array.cast(pa.string())[0].as_py(), column.name)
+    text: str = array.cast(pa.string())[0].as_py()
+    if not _VALUE.fullmatch(text):
+        raise InvalidRows(f"{text[:60]!r} cannot be a value of the partition column {column.name!r}: {_RULE}")
+    return text
 
 
 def _array(column: Column, texts: Sequence[str]) -> pa.Array:
