@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
     from kolk.model.follower import Follower
+    from kolk.model.partition import Partition, PartitionEvent
     from kolk.model.schema import Column, Schema
     from kolk.server.child import ServerProcess
 
@@ -36,6 +37,8 @@ __all__ = [
     "Durability",
     "EngineConfig",
     "Follower",
+    "Partition",
+    "PartitionEvent",
     "PlainTag",
     "PutResult",
     "Scan",
@@ -53,6 +56,8 @@ _HOMES = {
     "Column": "kolk.model.schema",
     "Database": "kolk.client.database",
     "Follower": "kolk.model.follower",
+    "Partition": "kolk.model.partition",
+    "PartitionEvent": "kolk.model.partition",
     "PutResult": "kolk.client.table",
     "Scan": "kolk.client.scan",
     "Schema": "kolk.model.schema",

@@ -174,3 +174,63 @@ def test_a_follower_goes_on_and_commits_what_its_block_has_handled(opened):
             assert await db.followers() == []
 
     asyncio.run(main())
+
+
+PARTED = kolk.Schema([kolk.Column("day", "int"), kolk.Column("id", "int")], primary_key=["day", "id"])
+
+
+def test_partitions_are_made_listed_and_dropped(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", PARTED, partition_by=["day"])
+            assert (await table.add_partition(day=1)).name == "day=1"
+            await table.put([{"day": 2, "id": 1}])
+            assert [each.name for each in await table.partitions()] == ["day=1", "day=2"]
+            await table.drop_partition("day=1")
+            await table.drop_partition(day=1, if_exists=True)
+            assert [each.values for each in await table.partitions()] == [{"day": "2"}]
+
+    asyncio.run(main())
+
+
+def test_a_follower_is_told_of_partitions_in_its_own_loop_and_may_await_there(opened):
+    async def main():
+        told = []
+
+        async def on_partition(event):
+            rows_left = await (await table.scan()).to_arrow()
+            told.append((event.kind.value, event.partition, event.unread, rows_left.num_rows, asyncio.current_task()))
+
+        async with opened() as db:
+            table = await db.create_table("t", PARTED, partition_by=["day"])
+            async with table.changelog(follow=True, on_partition=on_partition) as changes:
+                await table.put([{"day": 1, "id": 1}])
+                async for batch in changes:
+                    if batch["day"].to_pylist() == [2]:
+                        break
+                    await table.drop_partition(day=1)
+                    await table.put([{"day": 2, "id": 1}])
+        assert [each[:3] for each in told] == [
+            ("created", "day=1", 0),
+            ("dropped", "day=1", 0),
+            ("created", "day=2", 0),
+        ]
+        assert all(task is not None for *_, task in told)
+
+    asyncio.run(main())
+
+
+def test_what_a_callback_raises_comes_out_of_the_iteration(opened):
+    async def main():
+        def on_partition(event):
+            raise RuntimeError(event.partition)
+
+        async with opened() as db:
+            table = await db.create_table("t", PARTED, partition_by=["day"])
+            scan = await table.scan()
+            await table.add_partition(day=7)
+            with pytest.raises(RuntimeError, match="day=7"):
+                async for _ in await table.changelog(start=scan.offsets, on_partition=on_partition):
+                    pass
+
+    asyncio.run(main())

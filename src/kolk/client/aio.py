@@ -10,18 +10,20 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from inspect import isawaitable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from kolk.client.changelog import Changelog
+from kolk.client.changelog import Changelog, OnPartition
 from kolk.client.database import Database
 from kolk.client.rows import Data
 from kolk.client.scan import Scan
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
 from kolk.model.follower import Follower
+from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.runtime.threads import start_thread
@@ -154,17 +156,34 @@ class AsyncTable:
         """See ``kolk.Table.prefix``."""
         return await self._run(self._inner.prefix, *args, **options)
 
+    async def partitions(self) -> list[Partition]:
+        """See ``kolk.Table.partitions``."""
+        return await self._run(self._inner.partitions)
+
+    async def add_partition(self, *args: Any, **options: Any) -> Partition:
+        """See ``kolk.Table.add_partition``."""
+        return await self._run(self._inner.add_partition, *args, **options)
+
+    async def drop_partition(self, *args: Any, **options: Any) -> None:
+        """See ``kolk.Table.drop_partition``."""
+        await self._run(self._inner.drop_partition, *args, **options)
+
     async def truncate(self) -> dict[str, int]:
         """See ``kolk.Table.truncate``."""
         return await self._run(self._inner.truncate)
 
-    def scan(self, *args: Any, **options: Any) -> "Opening[AsyncScan]":
-        """See ``kolk.Table.scan``: ``async with table.scan() as scan``, or ``scan = await table.scan()``."""
-        return Opening(partial(AsyncScan.open, partial(self._inner.scan, *args, **options)))
+    def scan(self, *args: Any, on_partition: OnPartition | None = None, **options: Any) -> "Opening[AsyncScan]":
+        """See ``kolk.Table.scan``: ``async with table.scan() as scan``, or ``scan = await table.scan()``.
 
-    def changelog(self, *args: Any, **options: Any) -> "Opening[AsyncChangelog]":
+        ``on_partition`` is called in the event loop, and may be a coroutine function.
+        """
+        return Opening(partial(AsyncScan.open, partial(self._inner.scan, *args, **options), on_partition))
+
+    def changelog(
+        self, *args: Any, on_partition: OnPartition | None = None, **options: Any
+    ) -> "Opening[AsyncChangelog]":
         """See ``kolk.Table.changelog``; opened like a scan."""
-        return Opening(partial(AsyncChangelog.open, partial(self._inner.changelog, *args, **options)))
+        return Opening(partial(AsyncChangelog.open, partial(self._inner.changelog, *args, **options), on_partition))
 
     def __repr__(self) -> str:
         return f"<kolk.aio table {self.name} {self.schema}>"
@@ -180,9 +199,9 @@ class AsyncScan:
         self._thread = thread
 
     @staticmethod
-    async def open(opening: Callable[[], Scan]) -> "AsyncScan":
+    async def open(opening: Callable[..., Scan], on_partition: OnPartition | None) -> "AsyncScan":
         """Open a scan in a thread of its own: it must not keep the database's busy."""
-        return await _opened(opening, AsyncScan)
+        return await _opened(opening, on_partition, AsyncScan)
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         return self._thread.each(iter(self._scan))
@@ -219,9 +238,9 @@ class AsyncChangelog:
         self._thread = thread
 
     @staticmethod
-    async def open(opening: Callable[[], Changelog]) -> "AsyncChangelog":
+    async def open(opening: Callable[..., Changelog], on_partition: OnPartition | None) -> "AsyncChangelog":
         """Open a changelog in a thread of its own: a follower waits there."""
-        return await _opened(opening, AsyncChangelog)
+        return await _opened(opening, on_partition, AsyncChangelog)
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -316,13 +335,31 @@ async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     return await asyncio.wrap_future(future)
 
 
-async def _opened(opening: Callable[[], Any], kind: Callable[[Any, _Thread], R]) -> R:
+async def _opened(
+    opening: Callable[..., Any], on_partition: OnPartition | None, kind: Callable[[Any, _Thread], R]
+) -> R:
+    tell = None if on_partition is None else _in_loop(on_partition)
     thread = _Thread()
     try:
-        return kind(await thread.run(opening), thread)
+        return kind(await thread.run(partial(opening, on_partition=tell)), thread)
     except BaseException:
         thread.end()
         raise
+
+
+def _in_loop(on_partition: OnPartition) -> OnPartition:
+    """The same for a stream's thread, which waits until it is done: what it touches belongs to the event loop."""
+    loop = asyncio.get_running_loop()
+
+    async def call(event: PartitionEvent) -> None:
+        done = on_partition(event)
+        if isawaitable(done):
+            await done
+
+    def tell(event: PartitionEvent) -> None:
+        asyncio.run_coroutine_threadsafe(call(event), loop).result()
+
+    return tell
 
 
 class _Lookups:
