@@ -12,7 +12,7 @@ import typer
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import NOT_FOUND, Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.cli.notes import is_watched, note, progress
+from kolk.cli.notes import is_watched, note, progress, say_error
 from kolk.errors import InvalidArgument, KolkError, PartialPut, Unavailable
 from kolk.runtime.clock import SystemClock
 
@@ -209,6 +209,8 @@ def scan(
 ) -> None:
     """Write the whole table as it is at one moment, or the rows that --where selects.
 
+    If a partition is dropped meanwhile it ends with 3, after the rows of all others.
+
     \b
     kolk scan web.pages --limit 20
     kolk scan web.pages --where "pv > 100 AND title IS NOT NULL"
@@ -225,8 +227,9 @@ def scan(
         # One more than is shown tells whether there are more.
         asked = None if most is None else most + (limit is None)
         silent = quiet or style is Format.TABLE or _is_seen(output)
+        gone: list[str] = []
         with (
-            table.scan(_names(columns), asked, where) as rows,
+            table.scan(_names(columns), asked, where, on_partition=lambda event: gone.append(event.partition)) as rows,
             progress("scan", total=limit, unit="rows", quiet=silent) as on,
             writing(style, rows.schema, output) as writer,
         ):
@@ -241,6 +244,12 @@ def scan(
         note(f"the first {done:,} rows; --limit N shows more, and -f jsonl or -o FILE all of them")
     if output is not None and not quiet:
         note(f"wrote {done:,} rows to {output}")
+    if gone:
+        say_error(
+            f"dropped during the scan, so that some of its rows are missing: {', '.join(gone)}; all others are here."
+            " Scan again for the table as it is now"
+        )
+        raise typer.Exit(NOT_FOUND)
 
 
 def register(app: typer.Typer) -> None:

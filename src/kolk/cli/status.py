@@ -14,6 +14,8 @@ from kolk.cli.formats import Format, FormatOption, chosen
 if TYPE_CHECKING:
     from kolk.client.database import Database
 
+ENDS_SHOWN = 16
+
 
 def status(common: Common, format: FormatOption = None) -> None:
     """Show version, durability, tables and offsets."""
@@ -48,7 +50,8 @@ def _tables(db: "Database") -> list[dict[str, Any]]:
         kept = sum(ends["end"] - ends["start"] for ends in offsets.values())
         ends = {bucket: ends["end"] for bucket, ends in offsets.items()}
         rows = {"rows": described["rows"]} if "rows" in described else {}
-        tables.append({"table": table.name, "buckets": len(offsets), **rows, "changes": kept, "ends": ends})
+        parts = {"partitions": len(described["partitions"])} if "partitions" in described else {}
+        tables.append({"table": table.name, **parts, "buckets": len(offsets), **rows, "changes": kept, "ends": ends})
     return tables
 
 
@@ -65,11 +68,11 @@ def _show(found: dict[str, Any]) -> None:
     if not tables:
         return
     console.print()
-    numbers = [name for name in ("buckets", "rows", "changes") if name in tables[0]]
+    numbers = [name for name in ("partitions", "buckets", "rows", "changes") if any(name in one for one in tables)]
     print_grid(
         [
             Column(name="table", cells=[one["table"] for one in tables]),
-            *(Column(name=name, cells=[f"{one[name]:,}" for one in tables], is_number=True) for name in numbers),
+            *(Column(name=name, cells=[_number(one.get(name)) for one in tables], is_number=True) for name in numbers),
             Column(name="log ends", cells=[_ends(one["ends"]) for one in tables]),
         ]
     )
@@ -83,5 +86,10 @@ def _for_people(name: str, value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
 def _ends(ends: dict[str, int]) -> str:
-    return " ".join(f"{bucket}:{end:,}" for bucket, end in ends.items())
+    shown = [f"{bucket}:{end:,}" for bucket, end in list(ends.items())[:ENDS_SHOWN]]
+    return " ".join([*shown, f"and {len(ends) - ENDS_SHOWN:,} more"] if len(ends) > ENDS_SHOWN else shown)

@@ -10,7 +10,8 @@ import typer
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.cli.notes import is_confirmed, note
+from kolk.cli.notes import note
+from kolk.cli.questions import YesOption, confirm
 
 if TYPE_CHECKING:
     from kolk.model.schema import Schema
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, describe, empty and remove tables.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 BUCKETS_SHOWN = 32
 
 
@@ -44,6 +44,9 @@ def create(
     bucket_key: Annotated[
         str | None, typer.Option(metavar="NAMES", help="What chooses the share.  [default: the primary key]")
     ] = None,
+    partition_by: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Cut it by these columns into partitions that can be dropped.")
+    ] = None,
     merge_engine: Annotated[
         str | None, typer.Option(metavar="NAME", help="default, first_row or versioned.  [default: default]")
     ] = None,
@@ -55,12 +58,13 @@ def create(
     \b
     kolk table create web.pages --columns "page string, pv bigint" --primary-key page
     kolk table create web.pages --from pages.parquet --primary-key page --buckets 4
+    kolk table create web.hits --columns "day date, id bigint" --primary-key day,id --partition-by day
     kolk table create --ddl "CREATE TABLE web.pages (page STRING, pv BIGINT, PRIMARY KEY (page))"
     """
     if sum(one is not None for one in (columns, source, ddl, ddl_file)) != 1:
         raise Misuse("say what the columns are, in one way: --columns, --from, --ddl or --ddl-file")
     if ddl is not None or ddl_file is not None:
-        others = (name, primary_key, buckets, bucket_key, merge_engine, option)
+        others = (name, primary_key, buckets, bucket_key, partition_by, merge_engine, option)
         if any(one is not None for one in others):
             raise Misuse("the statement says everything; leave the other options out, and the name")
         text = ddl if ddl is not None else _text(str(ddl_file))
@@ -74,6 +78,7 @@ def create(
             schema,
             buckets=buckets,
             bucket_key=_names(bucket_key),
+            partition_by=_names(partition_by) or [],
             merge_engine=merge_engine,
             options=_options(option or []),
             if_not_exists=if_not_exists,
@@ -95,6 +100,7 @@ def list_(common: Common, format: FormatOption = None) -> None:
     rows = {
         "table": pa.array([str(info.name) for info in infos], pa.string()),
         "primary_key": names_column([info.schema.primary_key for info in infos], style),
+        "partition_by": names_column([info.spec.partition_by for info in infos], style),
         "columns": pa.array([len(info.schema.columns) for info in infos], pa.int64()),
         "buckets": pa.array([info.spec.buckets for info in infos], pa.int64()),
         "merge_engine": pa.array(
@@ -135,7 +141,7 @@ def drop(
     with common.connect() as db:
         if not if_exists:
             db.table(name)
-        _confirm(f"Drop {name}, with all its rows and its log?", yes=yes)
+        confirm(f"Drop {name}, with all its rows and its log?", yes=yes)
         db.drop_table(name, if_exists=if_exists)
         note(f"dropped {name}")
 
@@ -146,7 +152,7 @@ def truncate(common: Common, name: NameArgument, yes: YesOption = False) -> None
     """Remove every row; followers see the deletes."""
     with common.connect() as db:
         table = db.table(name)
-        _confirm(f"Remove every row of {name}?", yes=yes)
+        confirm(f"Remove every row of {name}?", yes=yes)
         table.truncate()
         note(f"truncated {name}")
 
@@ -167,6 +173,7 @@ def _create_by_statement(common: Common, text: str, *, if_not_exists: bool) -> N
             spec.schema,
             buckets=statement.buckets,
             bucket_key=statement.bucket_key,
+            partition_by=statement.partition_by,
             options=statement.options,
             if_not_exists=if_not_exists or statement.if_not_exists,
         )
@@ -209,16 +216,6 @@ def _text(file: str) -> str:
         raise Misuse(f"--ddl-file {file}: {error}") from error
 
 
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Misuse("this removes data; without a terminal to ask on, say --yes")
-    if not is_confirmed(question):
-        note("nothing was done")
-        raise typer.Exit(1)
-
-
 def _show(described: dict[str, Any]) -> None:
     from rich.text import Text
 
@@ -226,8 +223,8 @@ def _show(described: dict[str, Any]) -> None:
 
     console = stdout()
     schema, offsets = described["schema"], described["offsets"]
-    kind = f"primary key ({', '.join(schema['primary_key'])})" if schema["primary_key"] else "log table"
-    console.print(Text.assemble((described["name"], "bold"), f"  {kind}\n"))
+    is_cut = "partition_by" in described
+    console.print(Text.assemble((described["name"], "bold"), f"  {_kind(described)}\n"))
     columns = schema["columns"]
     print_grid(
         [
@@ -249,10 +246,21 @@ def _show(described: dict[str, Any]) -> None:
     console.print()
     print_grid(
         [
-            Column(name="bucket", cells=[bucket for bucket, _ in shown], is_number=True),
+            Column(name="bucket", cells=[bucket for bucket, _ in shown], is_number=not is_cut),
             Column(name="start", cells=[f"{ends['start']:,}" for _, ends in shown], is_number=True),
             Column(name="end", cells=[f"{ends['end']:,}" for _, ends in shown], is_number=True),
         ]
     )
     if len(offsets) > len(shown):
-        note(f"and {len(offsets) - len(shown)} more buckets; -f json has them all")
+        more = f", and kolk partition list {described['name']} the partitions" if is_cut else ""
+        note(f"and {len(offsets) - len(shown):,} more buckets; -f json has them all{more}")
+
+
+def _kind(described: dict[str, Any]) -> str:
+    key = described["schema"]["primary_key"]
+    kind = f"primary key ({', '.join(key)})" if key else "log table"
+    if "partition_by" not in described:
+        return kind
+    count = len(described["partitions"])
+    columns = ", ".join(described["partition_by"])
+    return f"{kind}, partitioned by ({columns}): {count:,} partition{'' if count == 1 else 's'}"

@@ -3,11 +3,14 @@
 Without ``--from`` it is tail(1): the last changes, and with ``--follow`` everything after them. With ``--from`` it
 starts there. The place where it stops is told in a form that ``--from`` takes, and only counts what was written: after
 an interruption a change may come twice, but none is missed. With ``--follower`` the database keeps that place.
+
+That a partition came or went is told among the changes, in order; where the format has no place for it, on stderr.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,12 +19,14 @@ from kolk.cli.common import Common, connected
 from kolk.cli.durations import moment_of
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.notes import note
 from kolk.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kolk.client.table import Table
+    from kolk.model.partition import PartitionEvent
 
 SHOWN = 10
 """How many changes are the last ones, unless -n says so."""
@@ -101,14 +106,22 @@ class Following:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from kolk.model.partition import PARTITIONS
+
         with self._table.changelog(start="latest", buckets=self._buckets) as latest:
-            ends = dict(latest.offsets)
+            self.position = ends = dict(latest.offsets)
+        if not count:
+            return ends
         with self._table.changelog(start="earliest", buckets=self._buckets) as earliest:
-            starts = {bucket: max(first, ends[bucket] - count) for bucket, first in earliest.offsets.items()}
-        with self._table.changelog(start=starts, stop=ends, buckets=self._buckets) as changes:
+            firsts = earliest.offsets
+        # Partitions may come and go between these steps: the place in their record is that of the ends, so the reader
+        # hears of them, and one that goes is not among the last.
+        starts = {name: max(firsts.get(name, 0), end - count) for name, end in ends.items() if name != PARTITIONS}
+        starts |= {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
+        with self._table.changelog(start=starts, buckets=self._buckets, on_partition=lambda _: None) as changes:
             batches = list(changes)
-        self.position = ends
-        if not batches or not count:
+        self.position = ends = dict(changes.offsets)
+        if not batches:
             return ends
         rows = pa.Table.from_batches(batches)
         order = [("_commit_timestamp", "ascending"), ("_bucket", "ascending"), ("_log_offset", "ascending")]
@@ -119,7 +132,13 @@ class Following:
 
     def run(self, start: Any, *, follow: bool, most: int | None) -> None:
         """Everything from ``start`` on, but no more than ``most`` changes."""
-        with self._table.changelog(start=start, follow=follow, buckets=self._buckets) as changes:
+        from kolk.model.partition import after
+
+        def tell(event: "PartitionEvent") -> None:
+            self._write_event(event)
+            self.position = after(event, self.position)
+
+        with self._table.changelog(start, follow=follow, buckets=self._buckets, on_partition=tell) as changes:
             self.position = dict(changes.offsets)
             for batch in _at_most(changes, most) if most is None or most > 0 else []:
                 bucket, end = batch["_bucket"][0].as_py(), batch["_log_offset"][-1].as_py() + 1
@@ -128,14 +147,20 @@ class Following:
 
     def run_as(self, follower: str, start: Any, *, follow: bool) -> None:
         """Everything that a follower has not seen. What was handed on to whoever reads stdout counts as seen."""
-        with self._table.changelog(start=start, follow=follow, follower=follower) as changes:
+        is_written = True
+
+        def written(write: Callable[[Any], None], item: Any) -> None:
+            nonlocal is_written
+            is_written = False
+            write(item)
+            sys.stdout.flush()
             is_written = True
+
+        tell = partial(written, self._write_event)
+        with self._table.changelog(start, follow=follow, follower=follower, on_partition=tell) as changes:
             try:
                 for batch in changes:
-                    is_written = False
-                    self._write(batch)
-                    sys.stdout.flush()
-                    is_written = True
+                    written(self._write, batch)
             except KeyboardInterrupt:
                 if is_written:
                     changes.commit()
@@ -155,6 +180,15 @@ class Following:
 
             self._writer = open_writer(self._style, batch.schema, Sink(sys.stdout.buffer))
         self._writer.write(batch)
+
+    def _write_event(self, event: "PartitionEvent") -> None:
+        """That a partition came or went; the formats of objects alone have room for one of another kind."""
+        if self._style is Format.TABLE:
+            _print_event(event)
+        elif self._style in (Format.JSONL, Format.JSON):
+            self._write(_event_row(event))
+        else:
+            note(f"the partition {event.partition} was {_told(event)}")
 
 
 def register(app: typer.Typer) -> None:
@@ -181,6 +215,8 @@ def _start(text: str, table: "Table", buckets: Sequence[str] | None) -> Any:
         except ValueError as error:
             raise Misuse(f"--from {text}: these offsets are not JSON: {error}") from error
     if text.isascii() and text.isdigit():
+        if table.info.is_partitioned and not buckets:
+            raise Misuse(f"--from {text}: {table.name} has partitions; write --from '{{\"day=.../0\": {text}, ...}}'")
         names = list(buckets or [str(number) for number in range(table.info.spec.buckets)])
         if len(names) > 1:
             raise Misuse(f"--from {text}: {table.name} has {len(names)} buckets; write --from '{{\"0\": {text}, ...}}'")
@@ -188,7 +224,37 @@ def _start(text: str, table: "Table", buckets: Sequence[str] | None) -> Any:
     return moment_of(text, SystemClock().now_ms())
 
 
+def _event_row(event: "PartitionEvent") -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    fields = {
+        "partition": pa.array([event.partition]),
+        "event": pa.array([event.kind.value]),
+        "timestamp": pa.array([event.timestamp_ms], pa.timestamp("ms", "UTC")),
+    }
+    is_drop = event.kind.value == "dropped"
+    return pa.record_batch(fields | ({"unread": pa.array([event.unread], pa.int64())} if is_drop else {}))
+
+
+def _told(event: "PartitionEvent") -> str:
+    """What happened, in words."""
+    if event.unread is None:
+        return f"{event.kind.value}, and nobody knows how many of its changes were unread"
+    return f"{event.kind.value}, {event.unread:,} changes unread" if event.unread else event.kind.value
+
+
 _PAINT = {"+I": "green", "+U": "green", "-U": "yellow", "-D": "red"}
+
+
+def _print_event(event: "PartitionEvent") -> None:
+    from rich.text import Text
+
+    from kolk.cli.grid import stdout, visible
+    from kolk.cli.values import texts
+
+    time = texts(_event_row(event)["timestamp"])[0].as_py().replace("T", " ")
+    line = Text.assemble(("==", "bold"), f"  {visible(event.partition)}", (f"  {time}  ", "dim"), _told(event))
+    stdout().print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
 def _print_changes(batch: "pa.RecordBatch") -> None:
