@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import kolk
-from kolk.errors import Closed, InvalidArgument, TableNotFound
+from kolk.errors import Closed, InvalidArgument, PartitionDropped, TableNotFound
 
 embedded_only = pytest.mark.parametrize("form", ["embedded"], indirect=True)
 
@@ -187,3 +187,19 @@ def test_a_connection_lives_as_long_as_anything_made_of_it(folder, config):
     del scan, table
     with kolk.connect(folder, config=kolk.EngineConfig(durability="machine")) as db:  # so the others were let go
         assert db.table("t").get_one(id=1) == {"id": 1}
+
+
+@embedded_only  # a server may have read ahead
+def test_what_was_read_when_a_partition_went_is_there_at_the_second_call(db):
+    schema = kolk.Schema([kolk.Column("day", "int"), kolk.Column("id", "int")], primary_key=["day", "id"])
+    table = db.create_table("t", schema, partition_by=["day"])
+    for day in (1, 2, 3):  # in the order in which they are scanned
+        table.put([{"day": day, "id": 0}])
+    with table.scan() as scan:
+        table.drop_partition(day=2)
+
+        with pytest.raises(PartitionDropped):
+            scan.to_arrow()
+        left = scan.to_arrow()
+
+    assert left["day"].to_pylist() == [1, 3]

@@ -1,5 +1,6 @@
 """A scan: the table as it was at one moment, or a part of it, as record batches."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -7,7 +8,7 @@ import pyarrow as pa
 
 from kolk.client.link import Link
 from kolk.client.service import ScanPages
-from kolk.errors import Closed, KolkError
+from kolk.errors import Closed, KolkError, PartitionDropped
 from kolk.model.partition import PartitionEvent
 
 if TYPE_CHECKING:
@@ -39,11 +40,15 @@ class Scan:
         self._pages = pages
         self._on_partition = on_partition
         self._error: KolkError | None = None
+        self._given_back: deque[pa.RecordBatch] = deque()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:
             if self._error is not None:
                 raise self._error
+            if self._given_back:
+                yield self._given_back.popleft()
+                continue
             try:
                 page = self._pages.next()
             except BaseException as error:
@@ -62,8 +67,17 @@ class Scan:
                 yield page
 
     def to_arrow(self) -> pa.Table:
-        """All rows that are left, as one table."""
-        return pa.Table.from_batches(list(self), self.schema)
+        """All rows that are left, as one table.
+
+        If a partition is dropped, nothing that was read is lost: a second call has it too, without that partition.
+        """
+        batches: list[pa.RecordBatch] = []
+        try:
+            batches.extend(self)
+        except PartitionDropped:
+            self._given_back.extend(batches)
+            raise
+        return pa.Table.from_batches(batches, self.schema)
 
     def to_pandas(self, **options: Any) -> "pd.DataFrame":
         """All rows that are left, as a pandas frame; the options are those of ``pyarrow.Table.to_pandas``."""
