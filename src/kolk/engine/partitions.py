@@ -21,12 +21,16 @@ from kolk.model.partition import Layout, Partition, PartitionEventKind, Recorded
 from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
-from kolk.storage.meta import ABSENT, Meta, MetaChange
+from kolk.storage.meta import ABSENT, RECORD_BYTES_MAX, Meta, MetaChange
 
 EVENTS_MAX = 10_000
 """Events of one table that are kept."""
 _BUCKETS_MAX = 16_384
 """Buckets of one table, in all its partitions: whoever follows it has an offset for each."""
+_NAMES_BYTES_MAX = RECORD_BYTES_MAX - 10_000
+"""What the offsets of all these buckets may take as text, for a follower keeps them in one record."""
+_OFFSET_BYTES_MAX = 30
+"""The number of a bucket, its offset, and what stands between, as text."""
 _NEXT = "next-partition/"
 _PARTITION = "partition/"
 _EVENT = "partition-event/"
@@ -101,6 +105,12 @@ class Partitions:
                 raise TooManyPartitions(
                     f"{info.name} has {len(layout.partitions):,} partitions of at most {most:,}, and {missing[0]} is"
                     f" not among them; drop some first, or partition by something coarser"
+                )
+            text_bytes = sum(len(name) + _OFFSET_BYTES_MAX for name in (*layout.partitions, *missing))
+            if missing and text_bytes * info.spec.buckets > _NAMES_BYTES_MAX:
+                raise TooManyPartitions(
+                    f"the names of the buckets of {info.name} would be too long for one record of offsets; drop some"
+                    " partitions first, or use shorter values or fewer buckets"
                 )
             now_ms = self._clock.now_ms()
             for name in missing:
