@@ -40,3 +40,13 @@ def test_the_demo_runs_and_finds_everything_right():
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All of it is right." in done.stdout
+
+
+def test_the_replica_of_the_retention_example_is_the_table():
+    example = [sys.executable, str(ROOT / "examples" / "retention.py")]
+
+    done = subprocess.run(example, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The replica is the table." in done.stdout
+    assert "were never read" in done.stdout
