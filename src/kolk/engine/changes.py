@@ -55,7 +55,7 @@ class TableChanges:
         self._stops = dict(stops)
         self._turns = deque(starts)
         self._feed = feed
-        self._position = feed.position if feed is not None else 0
+        self._position = self._told = feed.position if feed is not None else 0
         self._closed = False
 
     @property
@@ -65,12 +65,16 @@ class TableChanges:
 
     def next(self, seconds: float) -> tuple[str, ChangelogPage] | PartitionEvent | None:
         """The next page and its bucket, or what became of a partition; None if there is nothing now, after waiting at
-        most so long for more."""
+        most so long for more. A page of no changes that is named as the record of partitions moves the reader's place
+        there, past events of partitions that it did not choose."""
         # Read before looking, so that what is published after the look ends the wait.
         seen = self._signal.count
         event = self._next_event()
+        has_moved, self._told = self._position > self._told, self._position
         if event is not None:
             return event
+        if has_moved and self._feed is not None and self._feed.buckets is not None:
+            return PARTITIONS, ChangelogPage(None, self._position)
         waits = self._expects_partitions
         for _ in range(len(self._turns)):
             if self._closed:
