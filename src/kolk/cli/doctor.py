@@ -177,10 +177,11 @@ def _disk(folder: Path) -> Finding:
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{soft:,} at once, {'any number' if hard == resource.RLIM_INFINITY else f'{hard:,}'} if asked for"
-    if soft < OPEN_FILES_MIN:
-        return Finding(State.FAIL, found, f"ulimit -n {OPEN_FILES_USUAL}")
-    if soft < OPEN_FILES_USUAL:
-        return Finding(State.WARN, found, f"many buckets have many files: ulimit -n {OPEN_FILES_USUAL}, or more")
+    most = OPEN_FILES_USUAL if hard == resource.RLIM_INFINITY else hard  # a database asks for all that it may have
+    if most < OPEN_FILES_MIN:
+        return Finding(State.FAIL, found, f"ulimit -Hn {OPEN_FILES_USUAL}")
+    if most < OPEN_FILES_USUAL:
+        return Finding(State.WARN, found, f"many buckets have many files: ulimit -Hn {OPEN_FILES_USUAL}, or more")
     return Finding(State.OK, found)
 
 
