@@ -148,6 +148,16 @@ def test_the_last_changes_are_those_of_all_partitions(ok, hits):
     assert [one["v"] for one in lines(ok("tail", hits, "--from", "earliest", *of_a_day))] == ["c"]
 
 
+def test_partitions_are_chosen_by_their_columns(run, ok, hits):
+    late = ("--where", "day >= '2026-11-15'")
+
+    assert [one["v"] for one in lines(ok("tail", hits, *late))] == ["c"]
+    assert [one["v"] for one in lines(ok("tail", hits, "--from", "earliest", *late))] == ["c"]
+    assert [one["v"] for one in lines(ok("scan", hits, *late))] == ["c"]
+    assert run("tail", hits, "--where", "v = 'a'").exit_code == 1
+    assert run("tail", hits, "--follower", "etl", *late).exit_code == 2
+
+
 def test_a_bare_offset_means_nothing_where_there_are_partitions(run, hits):
     done = run("tail", hits, "--from", "3")
 

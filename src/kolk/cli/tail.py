@@ -49,6 +49,9 @@ def tail(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
     bucket: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this bucket; repeatable.")] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Only these partitions, such as \"day >= '2026-11-01'\".")
+    ] = None,
     follower: Annotated[
         str | None, typer.Option(metavar="NAME", help="Go on where this follower stopped; the log is kept for it.")
     ] = None,
@@ -66,26 +69,26 @@ def tail(
     kolk tail web.pages -F --follower etl   from where the follower etl stopped
     """
     style = chosen(format)
-    if follower is not None and (count is not None or bucket):
-        raise Misuse("a follower takes whole batches of all buckets; leave -n and --bucket out, or --follower")
+    if follower is not None and (count is not None or bucket or where is not None):
+        raise Misuse("a follower takes whole batches of all buckets; leave -n, --bucket and --where out, or --follower")
     with common.connect() as db:
         table = db.table(name)
-        where = None if start is None else _start(start, table, bucket)
-        following = Following(table, bucket, style)
+        place = None if start is None else _start(start, table, bucket)
+        following = Following(table, bucket, where, style)
         try:
             if follower is not None:
-                return following.run_as(follower, where, follow=follow)
-            if where is None:
-                where = following.show_last(SHOWN if count is None else count)
+                return following.run_as(follower, place, follow=follow)
+            if place is None:
+                place = following.show_last(SHOWN if count is None else count)
                 count = None
             if start is not None or follow:
-                following.run(where, follow=follow, most=count)
+                following.run(place, follow=follow, most=count)
         except KeyboardInterrupt as error:
             if follower is not None:
                 error.add_note(f"stopped; go on with --follower {follower}")
                 raise
-            place = json.dumps(following.position, separators=(",", ":"))
-            error.add_note(f"stopped at {place}; go on with --from '{place}'")
+            offsets = json.dumps(following.position, separators=(",", ":"))
+            error.add_note(f"stopped at {offsets}; go on with --from '{offsets}'")
             raise
         finally:
             following.close()
@@ -94,10 +97,10 @@ def tail(
 class Following:
     """A reader of a changelog that knows how far it has written. Confined to one thread."""
 
-    def __init__(self, table: "Table", buckets: Sequence[str] | None, style: Format) -> None:
+    def __init__(self, table: "Table", buckets: Sequence[str] | None, where: str | None, style: Format) -> None:
         self.position: dict[str, int] = {}
         self._table = table
-        self._buckets = buckets
+        self._read = partial(table.changelog, buckets=buckets, where=where)
         self._style = style
         self._writer: Any = None
 
@@ -108,17 +111,17 @@ class Following:
 
         from kolk.model.partition import PARTITIONS
 
-        with self._table.changelog(start="latest", buckets=self._buckets) as latest:
+        with self._read("latest") as latest:
             self.position = ends = dict(latest.offsets)
         if not count:
             return ends
-        with self._table.changelog(start="earliest", buckets=self._buckets) as earliest:
+        with self._read("earliest") as earliest:
             firsts = earliest.offsets
         # Partitions may come and go between these steps: the place in their record is that of the ends, so the reader
         # hears of them, and one that goes is not among the last.
         starts = {name: max(firsts.get(name, 0), end - count) for name, end in ends.items() if name != PARTITIONS}
         starts |= {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
-        with self._table.changelog(start=starts, buckets=self._buckets, on_partition=lambda _: None) as changes:
+        with self._read(starts, on_partition=lambda _: None) as changes:
             batches = list(changes)
         self.position = ends = dict(changes.offsets)
         if not batches:
@@ -132,18 +135,20 @@ class Following:
 
     def run(self, start: Any, *, follow: bool, most: int | None) -> None:
         """Everything from ``start`` on, but no more than ``most`` changes."""
-        from kolk.model.partition import after
+        from kolk.model.partition import PARTITIONS, after
 
         def tell(event: "PartitionEvent") -> None:
             self._write_event(event)
             self.position = after(event, self.position)
 
-        with self._table.changelog(start, follow=follow, buckets=self._buckets, on_partition=tell) as changes:
+        with self._read(start, follow=follow, on_partition=tell) as changes:
             self.position = dict(changes.offsets)
             for batch in _at_most(changes, most) if most is None or most > 0 else []:
                 bucket, end = batch["_bucket"][0].as_py(), batch["_log_offset"][-1].as_py() + 1
                 self._write(batch)
                 self.position[bucket] = end
+                if PARTITIONS in self.position:  # it may have passed over events that nobody is told of
+                    self.position[PARTITIONS] = changes.offsets[PARTITIONS]
 
     def run_as(self, follower: str, start: Any, *, follow: bool) -> None:
         """Everything that a follower has not seen. What was handed on to whoever reads stdout counts as seen."""
