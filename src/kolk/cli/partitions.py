@@ -26,7 +26,7 @@ def list_(
     common: Common,
     name: TableArgument,
     count: Annotated[
-        bool, typer.Option("--changes/--no-changes", help="How many changes the log of each has; buckets are opened.")
+        bool, typer.Option("--changes/--no-changes", help="How many changes the logs of each have.")
     ] = True,
     format: FormatOption = None,
 ) -> None:

@@ -22,11 +22,12 @@ from kolk.engine.catalog import Catalog
 from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
 from kolk.engine.followers import Followers, described
 from kolk.engine.lives import PartitionLives
+from kolk.engine.opening import BucketState, Opening, OpenKv
 from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
 from kolk.engine.scans import TableScan
-from kolk.engine.tablets import BucketState, Tablets
+from kolk.engine.tablets import Tablets
 from kolk.errors import (
     Closed,
     InternalError,
@@ -41,7 +42,6 @@ from kolk.errors import (
     TooLarge,
     UsedAfterFork,
 )
-from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ddl import to_ddl
 from kolk.model.follower import Follower, Session
@@ -58,18 +58,14 @@ from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.handles import file_handles
 from kolk.runtime.zone import system_zone
-from kolk.storage.kv import Kv, KvMemory
-from kolk.storage.log import Log
+from kolk.storage.kv import Kv
 from kolk.storage.meta import Meta
 from kolk.tablet.changelog import read_changelog
-from kolk.tablet.recovery import open_tablet
 from kolk.tablet.signal import Signal
-from kolk.tablet.tablet import Tablet
 
 GET_KEYS_MAX = 1_000_000
 _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
-OpenKv = Callable[[Path, KvMemory], Kv]
 
 
 class Engine:
@@ -92,29 +88,14 @@ class Engine:
         self._clock = clock or SystemClock()
         self._zone = zone
         disk = disk or OsDisk()
-        memory = KvMemory(
-            block_cache_bytes=config.kv_block_cache_bytes, write_buffer_bytes=config.kv_write_buffer_bytes
-        )
-
-        def open_bucket(bucket: BucketId, path: Path, merger: Merger | Appender) -> Tablet:
-            return open_tablet(
-                bucket,
-                path,
-                merger,
-                disk=disk,
-                open_log=partial(_open_log, disk, config),
-                open_kv=lambda kv_path: open_kv(kv_path, memory),
-                clock=self._clock,
-                signal=self._signal(bucket.table),
-            )
-
+        opening = Opening(disk, config, self._clock, open_kv, self._signal)
         self._meta = Meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
         self._routing = Routing(self._partitions)
         open_max = min(config.buckets_open_max, file_handles() // _HANDLES_PER_BUCKET)
-        self._tablets = Tablets(folder.path / "tables", disk, open_bucket, self._check_alive, self._clock, open_max)
+        self._tablets = Tablets(folder.path / "tables", disk, opening, self._check_alive, self._clock, open_max)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
         self._followers = Followers(
@@ -524,10 +505,6 @@ class Engine:
 
 def _buckets_of_new(info: TableInfo, where: Predicate | None, partition: Partition) -> tuple[BucketId, ...]:
     return info.buckets_of(partition) if matching(info.partition_columns, [partition.name], where) else ()
-
-
-def _open_log(disk: Disk, config: EngineConfig, folder: str) -> Log:
-    return Log.open(disk, folder, config.durability, config.log_segment_bytes)
 
 
 def _successor(prefix: bytes) -> bytes:

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kolk.codec.follower import decode_bookmark, encode_bookmark
+from kolk.engine.opening import BucketState
 from kolk.engine.partitions import Partitions
-from kolk.engine.tablets import BucketState
 from kolk.errors import (
     FollowerNotFound,
     FollowerTaken,

@@ -3,7 +3,8 @@
 A drop by hand waits for nobody. Whoever is reading the partition is told so, goes on with the others, and knows how
 much it did not get: the record of the drop holds where the logs ended, which nothing can move any more because the
 buckets are retired in the same moment. Expiry waits while somebody scans the partition, or follows the table and has
-not read it to its end, but not for longer than the table's grace.
+not read it to its end, but not for longer than the table's grace, counted from its end or from the opening of the
+database.
 """
 
 import logging
@@ -43,6 +44,7 @@ class PartitionLives:
         self._followers = followers
         self._clock = clock
         self._notify = notify
+        self._since_ms = clock.now_ms()
 
     def add(self, info: TableInfo, name: str, *, if_not_exists: bool) -> Partition:
         """Make a partition."""
@@ -100,7 +102,9 @@ class PartitionLives:
         for partition in self._partitions.of(info).partitions.values():
             expires_ms = auto.expires_ms(partition.values[auto.key])
             if expires_ms is not None and expires_ms <= now_ms:
-                is_waited_for = now_ms < expires_ms + auto.grace_ms and self._is_read(info, partition, now_ms)
+                # While the database was closed nobody could read: the grace is what readers have of its being open.
+                until_ms = max(expires_ms, self._since_ms) + auto.grace_ms
+                is_waited_for = now_ms < until_ms and self._is_read(info, partition, now_ms)
                 found += [] if is_waited_for else [partition]
         return found
 

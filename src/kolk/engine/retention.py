@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
+from kolk.engine.opening import BucketState
 from kolk.engine.partitions import Partitions
-from kolk.engine.tablets import BucketState, Tablets
+from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, KolkError, PartitionDropped, TableNotFound
 from kolk.model.follower import FollowerState
 from kolk.model.ids import BucketId, TableId

@@ -10,11 +10,11 @@ nobody opens a bucket to learn where its log ends.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from kolk.engine.opening import BucketState, Opening
 from kolk.engine.partitions import gone
 from kolk.errors import Closed, Corrupted, KolkError, Stopped, TableNotFound
 from kolk.merge.append import Appender
@@ -24,23 +24,11 @@ from kolk.model.partition import Layout
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
-from kolk.storage.segment import Segment
 from kolk.tablet.tablet import Tablet
 
 _log = logging.getLogger(__name__)
-OpenTablet = Callable[[BucketId, Path, Merger | Appender], Tablet]
 _WARM = 64
 """So many buckets stay open however long nobody used them: opening one costs more than a lookup should."""
-
-
-@dataclass(frozen=True, slots=True)
-class BucketState:
-    """Where a bucket's log starts and ends, and its files, at one moment."""
-
-    bucket: BucketId
-    start: int
-    end: int
-    segments: Sequence[Segment]
 
 
 class _Open:
@@ -66,14 +54,14 @@ class Tablets:
         self,
         folder: Path,
         disk: Disk,
-        open_tablet: OpenTablet,
+        opening: Opening,
         check_alive: Callable[[BucketId], None],
         clock: Clock,
         open_max: int,
     ) -> None:
         self._folder = folder
         self._disk = disk
-        self._open = open_tablet
+        self._opening = opening
         self._check_alive = check_alive
         self._clock = clock
         self._open_max = open_max
@@ -111,16 +99,24 @@ class Tablets:
                 entry.uses -= 1
 
     def state(self, info: TableInfo, bucket: BucketId) -> BucketState:
-        """What is known of a bucket; it is opened only if it has not been since the start."""
+        """What is known of a bucket. Of one that was not opened since the start its log is looked at, and no more."""
         with self._mutex:
             entry = self._entries.get(bucket)
             resting = None if entry is not None else self._resting.get(bucket)
         if resting is not None:
             return resting
         if entry is not None and not entry.tablet.wants_recovery:
-            return _state(entry.tablet)
+            return BucketState.of(entry.tablet)
+        if entry is None:
+            with self._lock:
+                self._check_open(bucket)
+                if bucket not in self._entries and bucket not in self._resting:
+                    state = self._opening.state(bucket, self._path(bucket))
+                    with self._mutex:
+                        self._resting[bucket] = state
+                    return state
         with self.use_one(info, bucket) as tablet:
-            return _state(tablet)
+            return BucketState.of(tablet)
 
     def opened(self) -> list[Tablet]:
         """Those that are open now."""
@@ -216,10 +212,7 @@ class Tablets:
             if entry is not None and not entry.tablet.wants_recovery:
                 return self._count(entry)
         with self._lock:
-            if self._closed:
-                raise Closed("the database is closed")
-            # Its caller may have looked it up before a drop; opening the bucket would bring its folder back.
-            self._check_alive(bucket)
+            self._check_open(bucket)
             entry = self._entries.get(bucket)
             if entry is not None and entry.tablet.wants_recovery:
                 self._pop(bucket).close(entry.tablet.refusal)
@@ -231,6 +224,12 @@ class Tablets:
                 self._entries[bucket] = entry
                 self._resting.pop(bucket, None)
                 return self._count(entry)
+
+    def _check_open(self, bucket: BucketId) -> None:
+        if self._closed:
+            raise Closed("the database is closed")
+        # Whoever asks may have looked it up before a drop; opening the bucket would bring its folder back.
+        self._check_alive(bucket)
 
     def _count(self, entry: _Open) -> _Open:
         entry.uses += 1
@@ -255,7 +254,7 @@ class Tablets:
             if not entry.is_idle:
                 return False
             del self._entries[bucket]
-        state = _state(entry.tablet)
+        state = BucketState.of(entry.tablet)
         entry.tablet.close()
         with self._mutex:
             self._resting[bucket] = state
@@ -277,7 +276,7 @@ class Tablets:
 
     def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
         try:
-            return self._open(bucket, self._path(bucket), self.merger(info))
+            return self._opening.tablet(bucket, self._path(bucket), self.merger(info))
         except OSError as error:
             raise Stopped(f"bucket {bucket.name} of {info.name} cannot be opened: {error}") from error
 
@@ -295,10 +294,6 @@ class Tablets:
                 f"{folder} has files of {what} {strange[0]}, which the catalog does not know: the catalog is gone or"
                 " older than its tables. Nothing was changed; restore meta.sqlite from a backup"
             )
-
-
-def _state(tablet: Tablet) -> BucketState:
-    return BucketState(tablet.bucket, tablet.log.start, tablet.end, tuple(tablet.log.segments))
 
 
 def _gone(info: TableInfo) -> TableNotFound:
