@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kolk.client.database import Database
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
+    from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
     from kolk.model.follower import Follower
     from kolk.model.partition import Partition, PartitionEvent
     from kolk.model.schema import Column, Schema
@@ -31,38 +32,50 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AddColumn",
     "Changelog",
     "Column",
     "Database",
+    "DropColumn",
+    "DropNotNull",
     "Durability",
     "EngineConfig",
     "Follower",
+    "MoveColumn",
     "Partition",
     "PartitionEvent",
     "PlainTag",
     "PutResult",
+    "RenameColumn",
     "Scan",
     "Schema",
     "ServerConfig",
     "ServerProcess",
     "Table",
+    "WidenColumn",
     "connect",
     "errors",
     "start",
 ]
 
 _HOMES = {
+    "AddColumn": "kolk.model.evolution",
     "Changelog": "kolk.client.changelog",
     "Column": "kolk.model.schema",
     "Database": "kolk.client.database",
+    "DropColumn": "kolk.model.evolution",
+    "DropNotNull": "kolk.model.evolution",
     "Follower": "kolk.model.follower",
+    "MoveColumn": "kolk.model.evolution",
     "Partition": "kolk.model.partition",
     "PartitionEvent": "kolk.model.partition",
     "PutResult": "kolk.client.table",
+    "RenameColumn": "kolk.model.evolution",
     "Scan": "kolk.client.scan",
     "Schema": "kolk.model.schema",
     "ServerProcess": "kolk.server.child",
     "Table": "kolk.client.table",
+    "WidenColumn": "kolk.model.evolution",
 }
 
 

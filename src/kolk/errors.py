@@ -40,6 +40,7 @@
     ├── StaleTag                a retried put is too old to be told from a new one
     ├── InternalError           something inside failed that should not; please report it
     ├── MetaConflict            a catalog record was changed by somebody else meanwhile
+    ├── SchemaChanged           the table was altered, and this handle is too old for what it asks
     └── Corrupted               bytes on disk are not what was written
         └── UnknownFormat         the folder was written by a newer Kolk
 
@@ -332,6 +333,13 @@ class MetaConflict(KolkError):
     """A catalog record is no longer what it was when it was read. Read it again and retry."""
 
     code, retriable = 52, True
+
+
+class SchemaChanged(KolkError):
+    """The table was altered since this handle was opened, and what it asks for cannot be done in the schema that it
+    knows: an alter that was made for an older version, or a value that does not fit. Call ``table.refresh()``."""
+
+    code = 53
 
 
 class Corrupted(KolkError):

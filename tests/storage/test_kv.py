@@ -7,7 +7,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from kolk.codec.key import ROW_PREFIX
-from kolk.codec.row import RowCodec
+from kolk.codec.versions import RowCodecs
 from kolk.errors import Closed, Corrupted, TableNotFound
 from kolk.merge.changes import KvWrites
 from kolk.model.schema import Column, Schema
@@ -172,7 +172,7 @@ def test_a_damaged_folder_is_corrupted_by_name(tmp_path, memory):
 
 
 def test_a_view_has_an_offset_and_pages_of_columns(kv):
-    codec = RowCodec(SCHEMA)
+    codec = RowCodecs(SCHEMA)
     values = codec.encode(pa.record_batch({"id": pa.array([1, 2, 3], pa.int32())}, SCHEMA.arrow)).to_pylist()
     kv.apply([KvWrites([b"\x01a", b"\x01b", b"\x01c"], values)], {})
     view = View(kv.pin(), 42, codec)
@@ -187,7 +187,7 @@ def test_a_view_has_an_offset_and_pages_of_columns(kv):
 
 def test_a_revoked_view_tells_its_reader_why(kv):
     put(kv, range(3))
-    view = View(kv.pin(), 0, RowCodec(SCHEMA))
+    view = View(kv.pin(), 0, RowCodecs(SCHEMA))
 
     view.revoke(TableNotFound("the table was dropped"))
     view.revoke(Closed("again"))

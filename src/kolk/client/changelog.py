@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
+from kolk.client.handle import newest
 from kolk.client.link import Link
 from kolk.client.progress import Progress, Unremembered
 from kolk.client.service import ChangePages, Service
@@ -22,6 +23,7 @@ from kolk.model.names import check_name
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, after, matching, partition_of
 from kolk.model.predicate import Predicate
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, check_partitions_only
 
 OnPartition = Callable[[PartitionEvent], object]
@@ -34,6 +36,8 @@ T = TypeVar("T")
 
 class Changelog:
     """Iterate for ``pa.RecordBatch`` pages with the change columns. A context manager.
+
+    Each batch is of one version of the table's schema, ``schema``; see ``Table.changelog``.
 
     ``offsets`` is where each bucket will go on: kept and given as ``start`` later, nothing is missed and nothing
     comes twice. Confined to one reader at a time; ``close`` may come from another thread and ends the iteration.
@@ -59,6 +63,7 @@ class Changelog:
         follow: bool = False,
         buckets: Sequence[str] | None = None,
         where: Predicate | None = None,
+        schema: str | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
         on_partition: OnPartition | None = None,
@@ -71,6 +76,8 @@ class Changelog:
         self._closed = False
         self._pages: ChangePages | None = None
         self._progress: Progress | Unremembered = Unremembered()
+        self._shown_as = _shown_as(schema, service, info)
+        self._last_schema_id = self._shown_as or info.schema.id
         interval = _interval(follower, buckets, where, commit_interval)
         check_partitions_only(info, where)
         bounds = _selected(info, service.bounds(info.id), where)
@@ -92,7 +99,7 @@ class Changelog:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._closed:
             raise Closed("this changelog is closed")
-        pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops, self._where)
+        pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops, self._where, self._shown_as)
         self._pages = pages
         try:
             self._progress.handle_all()
@@ -110,6 +117,7 @@ class Changelog:
                 self.offsets[bucket] = page.next_offset
                 self._progress.hand_out(bucket, page.next_offset)
                 if page.batch is not None:
+                    self._last_schema_id = page.schema_id
                     yield page.batch
                 self._progress.handle(bucket, page.next_offset)
         except (GeneratorExit, PartitionDropped):
@@ -121,6 +129,11 @@ class Changelog:
         finally:
             pages.close()
         self._finish(in_hand=False)
+
+    @property
+    def schema(self) -> Schema:
+        """The version of the table's schema that the last batch is in; all its changes are of one."""
+        return self._link.service.schema(self._info.id, self._last_schema_id)
 
     def commit(self) -> None:
         """Commit everything that was handed out so far, the batch in hand included: it will not come again."""
@@ -178,6 +191,15 @@ class Changelog:
 
     def _is_finished(self) -> bool:
         return all(stop is not None and self.offsets.get(name, 0) >= stop for name, stop in self._stops.items())
+
+
+def _shown_as(schema: str | None, service: Service, info: TableInfo) -> int | None:
+    """The version to show all changes in; None for the one that each was written with."""
+    if schema is None:
+        return None
+    if schema != "latest":
+        raise InvalidArgument(f"schema is 'latest', or left out to see changes as they were written, not {schema!r}")
+    return newest(service, info).schema.id
 
 
 def _interval(

@@ -11,7 +11,7 @@ bytes of the protocol are in ``kolk.wire``; Flight is known here and in ``stream
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
 from kolk.client.spares import Spares
 from kolk.client.streams import ChangeStream, Exchange, Pipeline, ScanStream, Stream, result, typed
-from kolk.codec.table import decode_table
+from kolk.codec.table import decode_schema, decode_table
 from kolk.errors import (
     Closed,
     FollowerNotFound,
@@ -37,20 +37,25 @@ from kolk.errors import (
     Unreachable,
     UsedAfterFork,
 )
+from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, FollowerState, Session, moment
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.partition import Partition
 from kolk.model.predicate import Predicate
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
 from kolk.wire import messages as m
+from kolk.wire.operations import column_text, encode_operations
 from kolk.wire.rows import encode_rows, encode_schema, read_answer
 
 CONNECT_SECONDS = 5.0
 IN_FLIGHT = 4
 """Puts of one stream that are under way at once. A bucket remembers the last 5 of a writer, so all can be retried."""
 _KEYS_PER_CALL = 20_000
+_SCHEMAS_MAX = 1_000
+"""How many versions of schemas are remembered; a follower meets few."""
 _DESCRIPTOR = flight.FlightDescriptor.for_command(b"kolk")
 _CHANNEL = [
     # gRPC would wait up to two minutes before it looks again for a server that was restarted.
@@ -83,6 +88,8 @@ class Connection:
         self._pid = os.getpid()
         self._spares = spares
         self._closed = False
+        # Written item by item; two that race ask twice.
+        self._schemas: dict[tuple[TableId, int], Schema] = {}
         # Last, because it may refuse what it is given.
         scheme = "grpc+tls" if address.is_tls else "grpc+tcp"
         tls = {"tls_root_certs": tls_ca, "cert_chain": tls_cert, "private_key": tls_key} if address.is_tls else {}
@@ -103,7 +110,7 @@ class Connection:
         """See ``Service``. If an answer was lost, a table that is just like the wanted one is taken for ours."""
         request = m.CreateTable(
             name=str(spec.name),
-            columns=[m.ColumnText(column.name, str(column.type), column.nullable) for column in spec.schema.columns],
+            columns=[column_text(column) for column in spec.schema.columns],
             primary_key=list(spec.schema.primary_key),
             buckets=spec.buckets,
             bucket_key=list(spec.bucket_key),
@@ -141,6 +148,25 @@ class Connection:
         except TableNotFound:
             if not lost:
                 raise
+
+    def alter_table(self, table: TableId, based_on: int, operations: Sequence[Operation]) -> TableInfo:
+        """See ``Service``. The server knows a retry by the version that it is based on."""
+        changes = encode_operations(operations)
+        return _table(self._act(m.AlterTable(table=table, based_on=based_on, changes=changes)))
+
+    def set_options(self, table: TableId, options: Mapping[str, str]) -> TableInfo:
+        """See ``Service``."""
+        return _table(self._act(m.SetOptions(table=table, options=dict(options))))
+
+    def schema(self, table: TableId, schema_id: int) -> Schema:
+        """See ``Service``. A version never changes, so each is asked for once."""
+        known = self._schemas.get((table, schema_id))
+        if known is None:
+            known = decode_schema(self._act(m.GetSchema(table=table, schema_id=schema_id)))
+            if len(self._schemas) >= _SCHEMAS_MAX:
+                self._schemas.clear()
+            self._schemas[table, known.id] = known
+        return known
 
     def truncate(self, table: TableId) -> dict[str, int]:
         """See ``Service``."""
@@ -219,18 +245,23 @@ class Connection:
         if failure is not None:
             raise failure
 
-    def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def get(
+        self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
+    ) -> pa.RecordBatch:
         """See ``Service``. Very many keys are asked for in pieces, so that no answer is too large for a message."""
-        head = m.Get(table=table, schema=encode_schema(keys.schema), names=_list(names))
+        head = m.Get(table=table, schema=encode_schema(keys.schema), names=_list(names), schema_id=schema_id)
         if keys.num_rows <= _KEYS_PER_CALL:
             return self._get(head, keys)
         pieces = (keys.slice(start, _KEYS_PER_CALL) for start in range(0, keys.num_rows, _KEYS_PER_CALL))
         return pa.concat_batches([self._get(head, piece) for piece in pieces])
 
-    def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def prefix(
+        self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
+    ) -> pa.RecordBatch:
         """See ``Service``."""
         schema, columns = encode_schema(rows.schema), rows.num_columns
-        return self._get(m.Get(table=table, schema=schema, prefix=columns, names=_list(names)), rows)
+        head = m.Get(table=table, schema=schema, prefix=columns, names=_list(names), schema_id=schema_id)
+        return self._get(head, rows)
 
     def open_scan(
         self,
@@ -238,10 +269,11 @@ class Connection:
         names: Sequence[str] | None = None,
         limit: int | None = None,
         where: Predicate | None = None,
+        schema_id: int = 0,
     ) -> ScanStream:
         """See ``Service``."""
         text = None if where is None else str(where)
-        ticket = m.Scan(table=table, names=_list(names), limit=limit, where=text)
+        ticket = m.Scan(table=table, names=_list(names), limit=limit, where=text, schema_id=schema_id)
         return self._retry.run(lambda deadline: ScanStream(self._open(ticket, deadline), deadline, self._retry))
 
     # --- the log
@@ -260,14 +292,16 @@ class Connection:
         starts: Mapping[str, int],
         stops: Mapping[str, int | None],
         where: Predicate | None = None,
+        schema_id: int | None = None,
     ) -> ChangeStream:
         """See ``Service``."""
         text = None if where is None else str(where)
 
         def reopened(offsets: Mapping[str, int], deadline: Deadline) -> Stream:
-            return self._open(m.Follow(table=table, starts=dict(offsets), stops=dict(stops), where=text), deadline)
+            ticket = m.Follow(table=table, starts=dict(offsets), stops=dict(stops), where=text, schema_id=schema_id)
+            return self._open(ticket, deadline)
 
-        return ChangeStream(reopened, starts, self._retry)
+        return ChangeStream(reopened, starts, self._retry, partial(self.schema, table))
 
     # --- followers
 
@@ -378,6 +412,7 @@ def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
         delete=write.action is Action.DELETE,
         columns=_list(write.columns),
         mode=write.mode.value,
+        schema_id=write.schema_id,
     )
     return m.join(head, encode_rows(write.rows))
 

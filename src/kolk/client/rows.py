@@ -13,19 +13,29 @@ import pyarrow as pa
 from kolk.client.conversion import array_of, converted
 from kolk.errors import InvalidRows, TooLarge
 from kolk.model.schema import Column, Schema
+from kolk.model.translation import filled
 
 Data = Any
 """Rows in any accepted form."""
 
 
-def rows_batch(data: Data, schema: Schema, wanted: Sequence[Column], *, ignorable: bool) -> pa.RecordBatch:
-    """The wanted columns of ``data``. Unknown columns are refused; known ones left over too, unless ignorable."""
+def rows_batch(
+    data: Data, schema: Schema, wanted: Sequence[Column], *, ignorable: bool, fills: bool = False
+) -> pa.RecordBatch:
+    """The wanted columns of ``data``. Unknown columns are refused; known ones left over too, unless ignorable.
+
+    With ``fills``, a column that the data lacks has its default, if there is one.
+    """
     columns = _columns_of(data, schema)
     names = {column.name for column in wanted}
     for name in columns:
         schema.column(name)
         if not ignorable and name not in names:
             raise InvalidRows(f"the column {name!r} is not wanted here; give only {', '.join(names)}")
+    absent = [column for column in wanted if column.name not in columns]
+    if fills and columns:
+        rows = len(next(iter(columns.values())))
+        columns |= {column.name: filled(column, rows) for column in absent if column.default is not None}
     missing = [column.name for column in wanted if column.name not in columns]
     if missing:
         raise InvalidRows(

@@ -9,12 +9,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.predicate import Predicate
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 
@@ -66,6 +68,18 @@ class Service(Protocol):
         """Remove a table; with an id, only if the name still stands for it."""
         ...
 
+    def alter_table(self, table: TableId, based_on: int, operations: Sequence[Operation]) -> TableInfo:
+        """Make the next version of a table's schema of the version that the caller knows."""
+        ...
+
+    def set_options(self, table: TableId, options: Mapping[str, str]) -> TableInfo:
+        """Set options of a living table."""
+        ...
+
+    def schema(self, table: TableId, schema_id: int) -> Schema:
+        """A version of a table's schema."""
+        ...
+
     def truncate(self, table: TableId) -> dict[str, int]:
         """Remove every row; the answer is the end offsets."""
         ...
@@ -91,11 +105,16 @@ class Service(Protocol):
         it still applies all that it has taken."""
         ...
 
-    def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows of these keys, in their order, without those that are not there."""
+    def get(
+        self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
+    ) -> pa.RecordBatch:
+        """The rows of these keys, in their order, without those that are not there. ``schema_id`` is the version of the
+        schema that keys, names and rows are of, here and below; 0 is the current one."""
         ...
 
-    def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def prefix(
+        self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
+    ) -> pa.RecordBatch:
         """The rows whose keys start with the values of this one row."""
         ...
 
@@ -105,6 +124,7 @@ class Service(Protocol):
         names: Sequence[str] | None = None,
         limit: int | None = None,
         where: Predicate | None = None,
+        schema_id: int = 0,
     ) -> ScanPages:
         """The table at one moment: all rows, or those that the predicate selects."""
         ...
@@ -123,9 +143,10 @@ class Service(Protocol):
         starts: Mapping[str, int],
         stops: Mapping[str, int | None],
         where: Predicate | None = None,
+        schema_id: int | None = None,
     ) -> ChangePages:
         """The changelog of the buckets in ``starts``, each up to its stop; new partitions, if the predicate selects
-        them, are added."""
+        them, are added. Without a version each page is in that which it was written with."""
         ...
 
     def open_follower(self, table: TableId, name: str, reader: int, starts: Mapping[str, int] | None) -> Session:

@@ -18,9 +18,11 @@ from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
 from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable, UsedAfterFork
 from kolk.model.ids import PlainTag
-from kolk.model.page import ChangelogPage
+from kolk.model.page import ChangelogPage, changelog_schema
 from kolk.model.partition import PartitionEvent, PartitionEventKind, after
+from kolk.model.schema import Schema
 from kolk.wire import messages as m
+from kolk.wire.rows import read_answer
 from kolk.wire.status import decode_error
 
 T = TypeVar("T")
@@ -201,9 +203,14 @@ class ChangeStream:
     """See ``ChangePages``. Goes on at its offsets when the connection breaks."""
 
     def __init__(
-        self, open_at: Callable[[Mapping[str, int], Deadline], Stream], starts: Mapping[str, int], retry: Retry
+        self,
+        open_at: Callable[[Mapping[str, int], Deadline], Stream],
+        starts: Mapping[str, int],
+        retry: Retry,
+        schema_of: Callable[[int], Schema],
     ) -> None:
         self._open_at = open_at
+        self._schema_of = schema_of
         self._offsets = dict(starts)
         self._retry = retry
         self._stream: Stream | None = None
@@ -226,14 +233,29 @@ class ChangeStream:
             return event
         if page.bucket is None:
             return None
+        if page.rows:
+            batch = self._of_another_version(page)
         self._offsets[page.bucket] = page.next_offset
-        return page.bucket, ChangelogPage(batch if batch is not None and batch.num_rows else None, page.next_offset)
+        shown = batch if batch is not None and batch.num_rows else None
+        return page.bucket, ChangelogPage(shown, page.next_offset, page.schema_id)
 
     def close(self) -> None:
         """See ``ChangePages``."""
         self._closed = True
         if self._stream is not None:
             self._stream.cancel()
+
+    def _of_another_version(self, page: m.Page) -> pa.RecordBatch:
+        """The changes of a page that are not of the stream's version: which one that is may have to be asked for."""
+        try:
+            schema = changelog_schema(self._schema_of(page.schema_id))
+        except BaseException:
+            # The page is taken from the stream and not handed out, so the next call reads it again.
+            if self._stream is not None:
+                self._stream.cancel()
+                self._stream = None
+            raise
+        return read_answer(pa.py_buffer(page.rows), schema)
 
     def _attempt(self, deadline: Deadline) -> tuple[pa.RecordBatch, m.Page] | None:
         if self._closed:

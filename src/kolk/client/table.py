@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, OnPartition, Start
-from kolk.client.link import Link
+from kolk.client.handle import Handle
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import Scan
-from kolk.client.service import Service
 from kolk.client.where import Where, predicate_of
 from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
 from kolk.model.durations import Duration
@@ -20,7 +19,6 @@ from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.partition import Partition, parse_partition, partition_name
 from kolk.model.schema import Schema
-from kolk.model.table import TableInfo
 from kolk.model.write import Action, Write
 
 
@@ -35,31 +33,12 @@ class PutResult:
     tag: PlainTag
 
 
-class Table:
-    """One table. Thread-safe. Get it from ``db.table(name)`` or ``db.create_table(...)``."""
+class Table(Handle):
+    """One table. Thread-safe. Get it from ``db.table(name)`` or ``db.create_table(...)``.
 
-    def __init__(self, link: Link, info: TableInfo) -> None:
-        self._link = link
-        self._info = info
-
-    @property
-    def name(self) -> str:
-        """``database.table``, or ``table`` alone in the default database."""
-        return str(self._info.name)
-
-    @property
-    def schema(self) -> Schema:
-        """The columns and the primary key."""
-        return self._info.schema
-
-    @property
-    def info(self) -> TableInfo:
-        """Everything that was decided when the table was made."""
-        return self._info
-
-    def describe(self) -> dict[str, object]:
-        """The table, its options and the log offsets of its buckets, in plain values."""
-        return self._service.describe(self._info.id)
+    It goes on in the version of the schema that it was opened with, whoever alters the table meanwhile; ``refresh()``
+    gives the newest.
+    """
 
     def put(
         self,
@@ -71,12 +50,14 @@ class Table:
     ) -> PutResult:
         """Insert or update rows; atomic per bucket.
 
-        ``columns`` makes it a partial update of these columns: the others keep their values. ``mode="overwrite"``
+        A column that has a default may be left out. ``columns`` makes it a partial update of these columns: the others
+        keep their values, and in a new row have their defaults, or null. ``mode="overwrite"``
         bypasses the table's merge engine. ``tag`` is for completing a put that failed part way: give the same data
         and the tag of the error, and what was applied is not applied again. A tag stands for its first data: with
         other data it is answered as done and nothing is written.
         """
-        return self._write(self._upsert(data, self._targets(columns), MergeMode.parse(mode)), tag)
+        schema = self.schema
+        return self._write(_upsert(schema, data, _targets(schema, columns), MergeMode.parse(mode)), tag)
 
     def put_stream(
         self,
@@ -93,11 +74,13 @@ class Table:
         batches from that one on with ``tag=error.tag``. Batches are taken from the source as results are taken; those
         that were taken when you stop early are put all the same.
         """
-        targets, how = self._targets(columns), MergeMode.parse(mode)
+        schema, how = self.schema, MergeMode.parse(mode)
+        targets = _targets(schema, columns)
+        writes = (_upsert(schema, data, targets, how) for data in batches)
         if tag is not None:
             _check_tag(tag)
-            return self._put_stream(batches, targets, how, (_following(tag, place) for place in count()))
-        return self._put_fresh_stream(batches, targets, how)
+            return self._put_stream(writes, (_following(tag, place) for place in count()))
+        return self._put_fresh_stream(writes)
 
     def delete(
         self,
@@ -112,26 +95,26 @@ class Table:
         ``columns`` makes it a partial delete: these columns become null, and a row of which nothing but its key
         is left goes.
         """
-        self._need_key("delete")
-        targets = self._targets(columns)
+        schema = self._keyed("delete")
+        targets = _targets(schema, columns)
         if targets == ():
             raise InvalidArgument("a partial delete names at least one column outside the key")
-        rows = key_batch(keys, self.schema)
-        return self._write(Write(action=Action.DELETE, rows=rows, columns=targets, mode=MergeMode.parse(mode)), tag)
+        rows, how = key_batch(keys, schema), MergeMode.parse(mode)
+        write = Write(action=Action.DELETE, rows=rows, columns=targets, mode=how, schema_id=schema.id)
+        return self._write(write, tag)
 
     def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, in the order of the keys; a key without a row is left out."""
-        self._need_key("look up")
-        names = self._shown(columns)
-        found = self._service.get(self._info.id, key_batch(keys, self.schema), names)
+        schema = self._keyed("look up")
+        found = self._service.get(self._info.id, key_batch(keys, schema), _shown(schema, columns), schema.id)
         return pa.Table.from_batches([found])
 
     def get_one(self, /, **key: Any) -> dict[str, Any] | None:
         """The row of one key as a dict, or None: ``table.get_one(page="/")``."""
-        self._need_key("look up")
-        if set(key) != set(self.schema.primary_key):
-            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in self.schema.primary_key)}")
-        found = self._service.get(self._info.id, key_batch([key], self.schema))
+        schema = self._keyed("look up")
+        if set(key) != set(schema.primary_key):
+            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in schema.primary_key)}")
+        found = self._service.get(self._info.id, key_batch([key], schema), None, schema.id)
         try:
             return found.to_pylist(maps_as_pydicts="strict")[0] if found.num_rows else None
         except (ValueError, OverflowError) as error:
@@ -147,20 +130,21 @@ class Table:
         The values must be the first columns of the primary key and hold the bucket key. ``columns`` chooses what is
         shown; a key column of that name is given in a dict: ``table.prefix({"columns": 3})``.
         """
-        self._need_key("look up")
+        schema = self._keyed("look up")
         if key is not None and not isinstance(key, Mapping):
             raise InvalidArgument(f"a prefix is key columns and their values, not {key!r}")
         given = {**(key or {}), **values}
-        wanted = self.schema.key_columns[: len(given)]
-        if not given or set(given) != {column.name for column in wanted} or len(given) == len(self.schema.primary_key):
-            allowed = ", ".join(self.schema.primary_key[:-1])
+        wanted = schema.key_columns[: len(given)]
+        if not given or set(given) != {column.name for column in wanted} or len(given) == len(schema.primary_key):
+            allowed = ", ".join(schema.primary_key[:-1])
             raise InvalidArgument(
                 f"a prefix names the first columns of the key, but not all of it: of {allowed}"
                 if allowed
                 else "this table's key has one column, so it has no prefix; use get"
             )
-        rows = rows_batch([given], self.schema, wanted, ignorable=False)
-        return pa.Table.from_batches([self._service.prefix(self._info.id, rows, self._shown(columns))])
+        rows = rows_batch([given], schema, wanted, ignorable=False)
+        found = self._service.prefix(self._info.id, rows, _shown(schema, columns), schema.id)
+        return pa.Table.from_batches([found])
 
     def scan(
         self,
@@ -180,12 +164,12 @@ class Table:
         """
         if source != "live":
             raise InvalidArgument("source is not available in this version; leave it out")
-        names = self._shown(columns)
+        schema = self.schema
+        names = _shown(schema, columns)
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
-        predicate = predicate_of(where, self.schema)
-        pages = self._service.open_scan(self._info.id, names, limit, predicate)
-        return Scan(self._link, pages, self.schema.arrow_of(names), on_partition)
+        pages = self._service.open_scan(self._info.id, names, limit, predicate_of(where, schema), schema.id)
+        return Scan(self._link, pages, schema.arrow_of(names), on_partition)
 
     def changelog(
         self,
@@ -195,6 +179,7 @@ class Table:
         *,
         buckets: Sequence[str] | None = None,
         where: Where | None = None,
+        schema: str | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
         on_partition: OnPartition | None = None,
@@ -202,6 +187,9 @@ class Table:
         """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
         datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``.
         ``where`` chooses among the partitions by their columns, as in a scan: ``where="day >= '2026-11-01'"``.
+
+        A batch is in the version of the schema that its changes were written with, so that a table which is altered
+        shows batches of several. ``schema="latest"`` shows all of them in the newest version, as of now.
 
         With the name of a ``follower`` it goes on where that has committed, and the log is kept for it; ``start`` is
         for its first use. What is handled is committed every ``commit_interval`` (5 s), or with None only by
@@ -218,6 +206,7 @@ class Table:
             follow=follow,
             buckets=buckets,
             where=predicate_of(where, self.schema),
+            schema=schema,
             follower=follower,
             commit_interval=commit_interval,
             on_partition=on_partition,
@@ -250,10 +239,6 @@ class Table:
     def __repr__(self) -> str:
         return f"<kolk.Table {self.name} {self.schema}>"
 
-    @property
-    def _service(self) -> Service:
-        return self._link.service
-
     def _named(self, partition: str | Mapping[str, Any] | None, values: Mapping[str, Any]) -> str:
         """A partition, named by its values or as ``day=2026-11-15``."""
         columns = self._info.partition_columns
@@ -279,30 +264,19 @@ class Table:
             error.tag = tag
             raise
 
-    def _upsert(self, data: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
-        chosen = None if targets is None else {*self.schema.primary_key, *targets}
-        wanted = [column for column in self.schema.columns if chosen is None or column.name in chosen]
-        rows = rows_batch(data, self.schema, wanted, ignorable=targets is not None)
-        return Write(action=Action.UPSERT, rows=rows, columns=targets, mode=mode)
-
-    def _put_fresh_stream(
-        self, batches: Iterable[Data], targets: tuple[str, ...] | None, mode: MergeMode
-    ) -> Iterator[PutResult]:
+    def _put_fresh_stream(self, writes: Iterable[Write]) -> Iterator[PutResult]:
         with self._link.tags.borrow_many() as tags:
-            yield from self._put_stream(batches, targets, mode, tags)
+            yield from self._put_stream(writes, tags)
 
-    def _put_stream(
-        self, batches: Iterable[Data], targets: tuple[str, ...] | None, mode: MergeMode, tags: Iterator[PlainTag]
-    ) -> Iterator[PutResult]:
+    def _put_stream(self, writes: Iterable[Write], tags: Iterator[PlainTag]) -> Iterator[PutResult]:
         waiting: deque[PlainTag] = deque()
 
-        def writes() -> Iterator[tuple[Write, PlainTag]]:
-            for data in batches:
-                write = self._upsert(data, targets, mode)
+        def tagged() -> Iterator[tuple[Write, PlainTag]]:
+            for write in writes:
                 waiting.append(next(tags))
                 yield write, waiting[-1]
 
-        results = self._service.puts(self._info.id, writes())
+        results = self._service.puts(self._info.id, tagged())
         try:
             for offsets in results:
                 yield PutResult(offsets, waiting.popleft())
@@ -312,40 +286,53 @@ class Table:
         finally:
             results.close()
 
-    def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-        """The target columns outside the key; all of them is the same as none named."""
-        names = self._names(columns)
-        if names is None:
-            return None
-        if not self.schema.primary_key:
-            raise InvalidRows("a log table takes whole rows only; leave columns out")
-        values = [column.name for column in self.schema.value_columns]
-        targets = tuple(name for name in values if name in names)
-        return None if len(targets) == len(values) else targets
-
-    def _shown(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-        """The columns of an answer; there is at least one."""
-        names = self._names(columns)
-        if names == ():
-            raise InvalidArgument("columns names no column; leave it out to get all of them")
-        return names
-
-    def _names(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-        if columns is None:
-            return None
-        names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, Iterable) else None
-        if names is None or not all(isinstance(name, str) for name in names):
-            raise InvalidArgument(f"columns is a list of column names, not {columns!r}")
-        unknown = [name for name in names if name not in self.schema.names]
-        if unknown:
-            raise InvalidArgument(f"there is no column {unknown[0]!r}; the columns are {', '.join(self.schema.names)}")
-        if len(set(names)) < len(names):
-            raise InvalidArgument("a column is named twice")
-        return names
-
-    def _need_key(self, what: str) -> None:
-        if not self.schema.primary_key:
+    def _keyed(self, what: str) -> Schema:
+        """The schema that this handle speaks, which must have a key."""
+        schema = self.schema
+        if not schema.primary_key:
             raise InvalidArgument(f"{self.name} is a log table; without a primary key there is nothing to {what} by")
+        return schema
+
+
+def _upsert(schema: Schema, data: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
+    chosen = None if targets is None else {*schema.primary_key, *targets}
+    wanted = [column for column in schema.columns if chosen is None or column.name in chosen]
+    rows = rows_batch(data, schema, wanted, ignorable=targets is not None, fills=targets is None)
+    return Write(action=Action.UPSERT, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
+
+
+def _targets(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The target columns outside the key; all of them is the same as none named."""
+    names = _names(schema, columns)
+    if names is None:
+        return None
+    if not schema.primary_key:
+        raise InvalidRows("a log table takes whole rows only; leave columns out")
+    values = [column.name for column in schema.value_columns]
+    targets = tuple(name for name in values if name in names)
+    return None if len(targets) == len(values) else targets
+
+
+def _shown(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The columns of an answer; there is at least one."""
+    names = _names(schema, columns)
+    if names == ():
+        raise InvalidArgument("columns names no column; leave it out to get all of them")
+    return names
+
+
+def _names(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"columns is a list of column names, not {columns!r}")
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise InvalidArgument(f"there is no column {unknown[0]!r}; the columns are {', '.join(schema.names)}")
+    if len(set(names)) < len(names):
+        raise InvalidArgument("a column is named twice")
+    return names
 
 
 def _check_tag(tag: object) -> None:

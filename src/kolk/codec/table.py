@@ -2,8 +2,13 @@
 
 {"name": "web.pages", "buckets": 4, "bucket_key": ["page"], "partition_by": ["day"], "created_ms": …,
  "options": {option text},
- "schema": {"id": 1, "primary_key": ["page"],
-            "columns": [{"id": 0, "name": "page", "type": "string", "nullable": false}, …]}}
+ "schema": {"id": 1, "primary_key": ["page"], "next_column_id": 2,
+            "columns": [{"id": 0, "name": "page", "type": "string", "nullable": false},
+                        {"id": 1, "name": "pv", "type": "bigint", "nullable": true, "default": "0"}]}}
+
+A column without a default says nothing of one, and ``next_column_id`` is left out where it is one more than the
+greatest id: so the record of a table that was never altered is what it was in the first version of Kolk. The record of
+an earlier version of the schema is the one that the table had before it was altered.
 """
 
 from typing import Any
@@ -27,11 +32,7 @@ def decode_table(table: TableId, record: bytes) -> TableInfo:
     """The table of a catalog record."""
     try:
         fields: dict[str, Any] = msgspec.json.decode(record)
-        columns = (
-            Column(column["name"], column["type"], column["nullable"], id=column["id"])
-            for column in fields["schema"]["columns"]
-        )
-        schema = Schema(columns, fields["schema"]["primary_key"], id=fields["schema"]["id"])
+        schema = _schema(fields["schema"])
         partition_by = tuple(fields.get("partition_by", ()))
         spec = TableSpec(
             name=TableName.parse(fields["name"]),
@@ -46,9 +47,21 @@ def decode_table(table: TableId, record: bytes) -> TableInfo:
         raise Corrupted(f"the catalog record of table {table} cannot be read: {error}") from error
 
 
+def encode_schema(schema: Schema) -> bytes:
+    """One version of a table's schema, as its record has it."""
+    return msgspec.json.encode(_described_schema(schema))
+
+
+def decode_schema(record: bytes) -> Schema:
+    """The schema of such bytes."""
+    try:
+        return _schema(msgspec.json.decode(record))
+    except (msgspec.DecodeError, KeyError, TypeError, InvalidInput) as error:
+        raise Corrupted(f"a version of a schema cannot be read: {error}") from error
+
+
 def describe(info: TableInfo) -> dict[str, Any]:
     """A table in plain JSON values."""
-    schema = info.schema
     return {
         "name": str(info.name),
         "buckets": info.spec.buckets,
@@ -56,12 +69,34 @@ def describe(info: TableInfo) -> dict[str, Any]:
         **({"partition_by": list(info.spec.partition_by)} if info.is_partitioned else {}),
         "created_ms": info.created_ms,
         "options": info.spec.option_text,
-        "schema": {
-            "id": schema.id,
-            "primary_key": list(schema.primary_key),
-            "columns": [
-                {"id": column.id, "name": column.name, "type": str(column.type), "nullable": column.nullable}
-                for column in schema.columns
-            ],
-        },
+        "schema": _described_schema(info.schema),
     }
+
+
+def _described_schema(schema: Schema) -> dict[str, Any]:
+    is_next = schema.next_column_id == max(schema.by_id) + 1
+    return {
+        "id": schema.id,
+        "primary_key": list(schema.primary_key),
+        **({} if is_next else {"next_column_id": schema.next_column_id}),
+        "columns": [_described(column) for column in schema.columns],
+    }
+
+
+def _described(column: Column) -> dict[str, Any]:
+    default = {} if column.default is None else {"default": column.default}
+    return {
+        "id": column.id,
+        "name": column.name,
+        "type": str(column.type),
+        "nullable": column.nullable,
+        **default,
+    }
+
+
+def _schema(fields: dict[str, Any]) -> Schema:
+    columns = (
+        Column(column["name"], column["type"], column["nullable"], default=column.get("default"), id=column["id"])
+        for column in fields["columns"]
+    )
+    return Schema(columns, fields["primary_key"], id=fields["id"], next_column_id=fields.get("next_column_id", 0))

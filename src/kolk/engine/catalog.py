@@ -1,18 +1,23 @@
-"""The catalog: which tables there are. Names are unique, ids are never used again.
+"""The catalog: which tables there are, and every version that their schemas have had. Names are unique, ids are never
+used again.
 
 Meta records: ``next-table`` (the next id, as text), ``table/<id>`` (the description), ``name/<database.table>``
-(the id). A table is created or dropped by one atomic meta write, so there is no half of one; the files of a
-dropped table are removed afterwards, and what a crash leaves of them is found by its id at the next start.
+(the id), ``schema/<table id>/<schema id>`` (the description before it was altered). A table is created, altered or
+dropped by one atomic meta write, so there is no half of one; the files of a dropped table are removed afterwards, and
+what a crash leaves of them is found by its id at the next start.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kolk.codec.table import decode_table, encode_table
-from kolk.errors import TableExists, TableNotFound, TooManyTables
+from kolk.errors import SchemaChanged, TableExists, TableNotFound, TooManyTables
+from kolk.model.evolution import Operation, altered
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.table import TableInfo, TableSpec
+from kolk.model.versions import Versions
 from kolk.storage.meta import ABSENT, Meta, MetaChange
 
 TABLES_MAX = 10_000
@@ -28,6 +33,8 @@ class Catalog:
         self._lock = threading.Lock()
         self._by_id: dict[TableId, TableInfo] = {}
         self._by_name: dict[TableName, TableInfo] = {}
+        # Replaced table by table; two that race read the same records twice.
+        self._versions: dict[TableId, Versions] = {}
         self._load()
 
     def get(self, name: TableName) -> TableInfo:
@@ -78,12 +85,65 @@ class Catalog:
             )
             return info
 
+    def versions(self, info: TableInfo) -> Versions:
+        """Every version of a table's schema up to the one that this knows, or a later one."""
+        known = self._versions.get(info.id)
+        if known is None or known.current.id < info.schema.id:
+            earlier = [before.schema for before in self._earlier(info.id)] if info.schema.id > 1 else []
+            known = self._versions[info.id] = Versions(info.schema, earlier)
+        return known
+
+    def alter(self, table: TableId, based_on: int, operations: Sequence[Operation]) -> TableInfo:
+        """Make the next version of a table's schema of the one that the caller knows.
+
+        A caller who did not hear the answer may ask again: what is already so is not done twice.
+        """
+        with self._lock:
+            info = self.by_id(table)
+            if info.schema.id == based_on:
+                return self._replaced(info, altered(info.spec, operations), keeping=True)
+            known = [*self._earlier(table), info]
+            base = next((before for before in known if before.schema.id == based_on), None)
+            later = next((after for after in known if after.schema.id == based_on + 1), None)
+            if base is not None and later is not None and altered(base.spec, operations).schema == later.schema:
+                return info
+            raise SchemaChanged(
+                f"{info.name} was altered meanwhile: it is at version {info.schema.id} of its schema, and this alter"
+                f" was made for version {based_on}; call table.refresh(), look at it, and alter again"
+            )
+
+    def set_options(self, table: TableId, options: Mapping[str, str]) -> TableInfo:
+        """Set options of a living table; the schema stays as it is."""
+        with self._lock:
+            info = self.by_id(table)
+            changed = info.spec.options.changed(options, info.schema, info.spec.partition_by)
+            return self._replaced(info, replace(info.spec, options=changed), keeping=False)
+
     def drop(self, info: TableInfo) -> None:
-        """Remove a table."""
+        """Remove a table, with the earlier versions of its schema."""
         with self._lock:
             self.by_id(info.id)
-            changes = [self._deletion(_key(info.id)), self._deletion(_name_key(info.name))]
-            self._write(changes)
+            keys = [_key(info.id), _name_key(info.name)]
+            keys += [record.key for record in self._meta.list(_schema_prefix(info.id))]
+            self._write([self._deletion(key) for key in keys])
+            self._versions.pop(info.id, None)
+
+    def _replaced(self, info: TableInfo, spec: TableSpec, *, keeping: bool) -> TableInfo:
+        """Write a table's record anew, and keep the one before as an earlier version if the schema is another."""
+        after = replace(info, spec=spec)
+        key, record = _key(info.id), encode_table(after)
+        assert decode_table(info.id, record) == after, "what cannot be read back must not be written"
+        before = self._meta.get(key)
+        assert before is not None, "the catalog shows what is written"
+        changes = [MetaChange(key, record, before.version)]
+        if keeping:
+            changes.append(MetaChange(f"{_schema_prefix(info.id)}{info.schema.id:05}", before.value, ABSENT))
+        self._write(changes)
+        return after
+
+    def _earlier(self, table: TableId) -> Sequence[TableInfo]:
+        """The table as it was before each time that it was altered."""
+        return [decode_table(table, record.value) for record in self._meta.list(_schema_prefix(table))]
 
     def _deletion(self, key: str) -> MetaChange:
         record = self._meta.get(key)
@@ -109,6 +169,10 @@ def _key(table: TableId) -> str:
 
 def _id_of(key: str) -> TableId:
     return TableId(int(key.removeprefix("table/")))
+
+
+def _schema_prefix(table: TableId) -> str:
+    return f"schema/{table:012}/"
 
 
 def _name_key(name: TableName) -> str:

@@ -44,6 +44,7 @@ from kolk.errors import (
 )
 from kolk.merge.engine import Merger
 from kolk.model.ddl import to_ddl
+from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.names import TableName
@@ -51,6 +52,7 @@ from kolk.model.page import BucketOffsets, ChangelogPage
 from kolk.model.partition import PARTITIONS, Layout, Partition, matching, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.rows import checked_rows
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec, check_partitions_only
 from kolk.model.write import Write, expected_columns
 from kolk.runtime.clock import Clock, SystemClock
@@ -95,7 +97,9 @@ class Engine:
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
         self._routing = Routing(self._partitions)
         open_max = min(config.buckets_open_max, file_handles() // _HANDLES_PER_BUCKET)
-        self._tablets = Tablets(folder.path / "tables", disk, opening, self._check_alive, self._clock, open_max)
+        self._tablets = Tablets(
+            folder.path / "tables", disk, opening, self._catalog.versions, self._check_alive, self._clock, open_max
+        )
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
         self._followers = Followers(
@@ -173,6 +177,26 @@ class Engine:
         self._notify(info.id)
         self._signals.pop(info.id, None)
 
+    def alter_table(self, table: TableId, based_on: int, operations: Sequence[Operation]) -> TableInfo:
+        """Make the next version of a table's schema: durable first, then every open bucket goes on in it.
+
+        A bucket that a crash keeps from it opens in the new version. A put under way is written in one or the other.
+        """
+        self._check_usable()
+        info = self._catalog.alter(table, based_on, operations)
+        self._tablets.switch(info)
+        return info
+
+    def set_options(self, table: TableId, options: Mapping[str, str]) -> TableInfo:
+        """Set options of a living table."""
+        self._check_usable()
+        return self._catalog.set_options(table, options)
+
+    def schema(self, table: TableId, schema_id: int = 0) -> Schema:
+        """A version of a table's schema; 0 is the current one."""
+        info = self._info(table)
+        return info.schema if schema_id in (0, info.schema.id) else self._catalog.versions(info).spoken(schema_id)
+
     def truncate(self, table: TableId) -> dict[str, int]:
         """Remove every row of a table, bucket by bucket; the answer is the end offsets."""
         info = self._info(table)
@@ -205,13 +229,14 @@ class Engine:
 
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
+        schema = self.schema(table, write.schema_id)
         info = self._info(table)
         self._check_count(write.rows)
-        wanted = expected_columns(info, write.action, write.columns, write.mode)
-        write = replace(write, rows=checked_rows(write.rows, wanted))
+        wanted = expected_columns(schema, write.action, write.columns, write.mode)
+        write = replace(write, rows=checked_rows(write.rows, wanted), schema_id=schema.id)
         self._check_size(write.rows)
-        prepared = self._tablets.merger(info).prepare(write)
-        shares = self._routing.split(info, prepared, tag.writer + tag.seq)
+        merger = self._tablets.merger(info)
+        shares = self._routing.split(info, merger.schema, merger.prepare(write), tag.writer + tag.seq)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
         with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
@@ -235,43 +260,51 @@ class Engine:
         for write, tag in writes:
             yield self.put(table, write, tag)
 
-    def get(self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def get(
+        self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
+    ) -> pa.RecordBatch:
         """The rows of these keys, in the order of the keys; a key that has no row is left out."""
+        schema = self.schema(table, schema_id)
         info = self._info(table)
-        merger = self._merger(info)
+        codec = self._merger(info).codec
         if keys.num_rows > GET_KEYS_MAX:
             raise TooLarge(f"one lookup takes at most {GET_KEYS_MAX:,} keys, not {keys.num_rows:,}; scan instead")
-        keys = checked_rows(keys, info.schema.key_columns)
-        found = self._gather(info, keys, merger.keys.encode(keys).to_pylist())
+        keys = checked_rows(keys, schema.key_columns)
+        found = self._gather(info, schema, keys, codec.keys_of(schema).encode(keys).to_pylist())
+        # Asked for anew, after the rows were read: they may be of a version that came in between.
+        codec = self._merger(info).codec
         if len(found) == 1 and found[0] is not None:
-            return merger.codec.decode_one(found[0], names)
-        return merger.codec.decode(stored_values(found).drop_null(), names)
+            return codec.decode_one_as(schema, found[0], names)
+        return codec.decode_as(schema, stored_values(found).drop_null(), names)
 
-    def prefix(self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def prefix(
+        self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
+    ) -> pa.RecordBatch:
         """The rows whose keys start with the values of this one row, in key order."""
+        schema = self.schema(table, schema_id)
         info = self._info(table)
-        merger = self._merger(info)
-        columns = info.schema.key_columns[: rows.num_columns]
+        codec = self._merger(info).codec
+        columns = schema.key_columns[: rows.num_columns]
         rows = checked_rows(rows, columns)
         if rows.num_rows != 1:
             raise InvalidArgument(f"a prefix lookup takes one prefix, not {rows.num_rows}")
-        given = {column.name for column in columns}
-        if not set(info.spec.bucket_key) <= given and info.spec.buckets > 1:
+        given = {column.id for column in columns}
+        if not {info.schema.column(name).id for name in info.spec.bucket_key} <= given and info.spec.buckets > 1:
             raise InvalidArgument(
                 f"a prefix must hold the bucket key ({', '.join(info.spec.bucket_key)}), so that it lies in one"
                 " bucket; create the table with bucket_key=[...] naming the first key columns"
             )
-        if not set(info.spec.partition_by) <= given:
+        if not {info.schema.column(name).id for name in info.spec.partition_by} <= given:
             raise InvalidArgument(
                 f"a prefix must hold the partition columns ({', '.join(info.spec.partition_by)}), so that it lies in"
                 " one partition; put them first in the primary key"
             )
-        start = merger.keys.encode_prefix(rows, rows.num_columns)[0].as_py()
+        start = codec.keys_of(schema).encode_prefix(rows, rows.num_columns)[0].as_py()
         values: list[bytes] = []
-        for bucket, _ in self._routing.find(info, rows):
+        for bucket, _ in self._routing.find(info, schema, rows):
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 values = tablet.between(start, _successor(start))
-        return merger.codec.decode(stored_values(values), names)
+        return self._merger(info).codec.decode_as(schema, stored_values(values), names)
 
     def open_scan(
         self,
@@ -279,12 +312,14 @@ class Engine:
         names: Sequence[str] | None = None,
         limit: int | None = None,
         where: Predicate | None = None,
+        schema_id: int = 0,
     ) -> TableScan:
         """Pin every bucket of a table at one moment, to read the rows that the predicate selects."""
+        schema = self.schema(table, schema_id)
         info = self._info(table)
         self._merger(info)
         if where is not None:
-            where.check(info.schema)
+            where.check(schema)
         while True:
             # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
             layout = self._partitions.of(info)
@@ -296,7 +331,7 @@ class Engine:
             ):
                 if self._partitions.of(info) is layout:
                     places = {PARTITIONS: layout.position} if info.is_partitioned else {}
-                    return TableScan.open(tablets, names, limit, self.config.scan_page_rows, places, where)
+                    return TableScan.open(tablets, schema, names, limit, self.config.scan_page_rows, places, where)
 
     # --- the log
 
@@ -330,7 +365,7 @@ class Engine:
         return offsets
 
     def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
-        """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one."""
+        """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one; all of one version."""
         info = self._info(table)
         return self._read(info, self._partitions.bucket(info, bucket), offset, stop)
 
@@ -340,11 +375,14 @@ class Engine:
         starts: Mapping[str, int],
         stops: Mapping[str, int | None],
         where: Predicate | None = None,
+        schema_id: int | None = None,
     ) -> TableChanges:
-        """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects."""
+        """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects; in
+        one version of the schema, or each page as it was written."""
+        schema = None if schema_id is None else self.schema(table, schema_id)
         info = self._info(table)
         check_partitions_only(info, where)
-        read = partial(self._read_of, table)
+        read = partial(self._read_of, table, schema)
         if not info.is_partitioned:
             buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
             return TableChanges(read, self._signal(table), buckets, stops)
@@ -444,14 +482,18 @@ class Engine:
                 states.append(self._tablets.state(info, bucket))
         return states
 
-    def _read_of(self, table: TableId, bucket: BucketId, offset: int, stop: int | None) -> ChangelogPage:
-        return self._read(self._info(table), bucket, offset, stop)
+    def _read_of(
+        self, table: TableId, schema: Schema | None, bucket: BucketId, offset: int, stop: int | None
+    ) -> ChangelogPage:
+        return self._read(self._info(table), bucket, offset, stop, schema)
 
-    def _read(self, info: TableInfo, bucket: BucketId, offset: int, stop: int | None) -> ChangelogPage:
+    def _read(
+        self, info: TableInfo, bucket: BucketId, offset: int, stop: int | None, schema: Schema | None = None
+    ) -> ChangelogPage:
         if self._tablets.state(info, bucket).end == offset:
             return ChangelogPage(None, offset)  # and a bucket that rests need not be opened for it
         with self._tablets.use_one(info, bucket) as tablet:
-            return read_changelog(tablet, offset, stop)
+            return read_changelog(tablet, offset, stop, schema)
 
     def _check_alive(self, bucket: BucketId) -> None:
         self._catalog.by_id(bucket.table)
@@ -485,10 +527,12 @@ class Engine:
             " `for piece in data.to_batches(max_chunksize=100_000): table.put(piece)`"
         )
 
-    def _gather(self, info: TableInfo, keys: pa.RecordBatch, encoded: list[bytes]) -> list[bytes | None]:
+    def _gather(
+        self, info: TableInfo, schema: Schema, keys: pa.RecordBatch, encoded: list[bytes]
+    ) -> list[bytes | None]:
         """Look keys up in their buckets and put the answers in their places."""
         found: list[bytes | None] = [None] * len(encoded)
-        for bucket, places in self._routing.find(info, keys):
+        for bucket, places in self._routing.find(info, schema, keys):
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 if places is None:
                     return tablet.get(encoded)

@@ -18,6 +18,7 @@ from kolk.errors import PartitionNotFound, TooManyPartitions
 from kolk.merge.engine import Prepared
 from kolk.model.ids import BucketId
 from kolk.model.partition import Layout, check_name
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 
 Codes = NDArray[np.int64] | NDArray[np.int32]
@@ -29,15 +30,18 @@ class Routing:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def split(self, info: TableInfo, prepared: Prepared, spread: int) -> list[tuple[BucketId, Prepared]]:
+    def split(
+        self, info: TableInfo, schema: Schema, prepared: Prepared, spread: int
+    ) -> list[tuple[BucketId, Prepared]]:
         """The share of each bucket that has any, in the order of the keys; their partitions exist afterwards.
 
-        A write is prepared once and then cut: to prepare every share by itself costs the more the smaller they are.
-        Without a bucket key the rows of a partition all go to one bucket, chosen by ``spread``.
+        A write is prepared once, for this version of the table's schema, and then cut: to prepare every share by itself
+        costs the more the smaller they are. Without a bucket key the rows of a partition all go to one bucket, chosen
+        by ``spread``.
         """
         # Of a delete that the table ignores no row is left, and yet its buckets are to answer where they end.
         rows = prepared.rows if prepared.rows.num_rows else prepared.write.rows
-        names, codes = _codes(info, rows, spread)
+        names, codes = _codes(info, schema, rows, spread)
         layout = self._ready(info, names) if info.is_partitioned else None
         counts = np.bincount(codes, minlength=len(names) * info.spec.buckets)
         present: list[int] = np.flatnonzero(counts).tolist()
@@ -51,10 +55,12 @@ class Routing:
         shares = [_slice(together, int(starts[code]), int(counts[code])) for code in present]
         return list(zip(buckets, shares, strict=True))
 
-    def find(self, info: TableInfo, keys: pa.RecordBatch) -> Iterator[tuple[BucketId, list[int] | None]]:
+    def find(
+        self, info: TableInfo, schema: Schema, keys: pa.RecordBatch
+    ) -> Iterator[tuple[BucketId, list[int] | None]]:
         """Each bucket that some of these keys belong to, and their places, None for all of them; keys of partitions
         that do not exist are left out."""
-        names, codes = _codes(info, keys, 0)
+        names, codes = _codes(info, schema, keys, 0)
         layout = self._partitions.of(info) if info.is_partitioned else None
         present = np.unique(codes).tolist()
         for code in present:
@@ -83,14 +89,16 @@ class Routing:
         return self._partitions.create(info, missing)
 
 
-def _codes(info: TableInfo, rows: pa.RecordBatch, spread: int) -> tuple[list[str], Codes]:
+def _codes(info: TableInfo, schema: Schema, rows: pa.RecordBatch, spread: int) -> tuple[list[str], Codes]:
     """The partitions of these rows, and for each row a number: the place of its partition times the number of buckets,
     plus its bucket."""
     buckets = info.spec.buckets
     if buckets == 1:
         codes: Codes = np.zeros(rows.num_rows, np.int32)
     elif info.spec.bucket_key:
-        codes = bucket_of(rows, tuple(info.schema.column(name) for name in info.spec.bucket_key), buckets)
+        # By id: rows of another version may have other names for the same columns.
+        key = tuple(schema.by_id[info.schema.column(name).id] for name in info.spec.bucket_key)
+        codes = bucket_of(rows, key, buckets)
     else:
         codes = np.full(rows.num_rows, spread % buckets, np.int32)
     if not info.is_partitioned:

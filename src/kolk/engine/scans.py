@@ -10,6 +10,7 @@ from kolk.errors import PartitionDropped, UsedAfterFork
 from kolk.model.ids import BucketId
 from kolk.model.partition import PartitionEvent, PartitionEventKind
 from kolk.model.predicate import Predicate
+from kolk.model.schema import Schema
 from kolk.storage.view import View
 from kolk.tablet.tablet import Tablet
 
@@ -28,6 +29,7 @@ class TableScan:
         self,
         views: Sequence[tuple[BucketId, View]],
         places: Mapping[str, int],
+        schema: Schema,
         names: Sequence[str] | None,
         limit: int | None,
         page_rows: int,
@@ -36,6 +38,7 @@ class TableScan:
         self.offsets = {bucket.name: view.offset for bucket, view in views} | dict(places)
         self._views = [view for _, view in views]
         self._unread = list(views)
+        self._schema = schema
         self._names = names
         self._where = where
         self._left = limit
@@ -45,6 +48,7 @@ class TableScan:
     @staticmethod
     def open(
         tablets: Sequence[Tablet],
+        schema: Schema,
         names: Sequence[str] | None,
         limit: int | None,
         page_rows: int,
@@ -53,13 +57,14 @@ class TableScan:
     ) -> "TableScan":
         """Pin all tablets while all their locks are held: no put falls between two of the views.
 
+        The rows are shown in this version of the table's schema, whatever version each was written with.
         ``places`` are the offsets of what is no bucket: the record of partitions, if the table has one.
         """
         with ExitStack() as held:
             for tablet in tablets:
                 held.enter_context(tablet.held())
             views = [(tablet.bucket, tablet.pin_view()) for tablet in tablets]
-        return TableScan(views, places, names, limit, page_rows, where)
+        return TableScan(views, places, schema, names, limit, page_rows, where)
 
     def next(self) -> pa.RecordBatch | PartitionEvent | None:
         """The next page, or that a partition is gone; None when the table, or the limit, is used up.
@@ -71,7 +76,7 @@ class TableScan:
         pages = 0
         while self._unread and self._left != 0:
             try:
-                page = self._unread[0][1].next(self._rows_to_read, self._names, self._where)
+                page = self._unread[0][1].next(self._rows_to_read, self._names, self._where, self._schema)
             except PartitionDropped as error:
                 return self._without(error.partition)
             if page is None:

@@ -22,6 +22,7 @@ from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
 from kolk.model.partition import Layout
 from kolk.model.table import TableInfo
+from kolk.model.versions import Versions
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
 from kolk.tablet.tablet import Tablet
@@ -55,6 +56,7 @@ class Tablets:
         folder: Path,
         disk: Disk,
         opening: Opening,
+        versions_of: Callable[[TableInfo], Versions],
         check_alive: Callable[[BucketId], None],
         clock: Clock,
         open_max: int,
@@ -62,6 +64,7 @@ class Tablets:
         self._folder = folder
         self._disk = disk
         self._opening = opening
+        self._versions_of = versions_of
         self._check_alive = check_alive
         self._clock = clock
         self._open_max = open_max
@@ -70,14 +73,19 @@ class Tablets:
         # Changed under _lock and _mutex; read under either. The counts within are guarded by _mutex, which is only held
         # for a moment.
         self._entries: dict[BucketId, _Open] = {}
+        # Written under _making, which is held for a moment; read by anyone. A table's merger only gets newer.
+        self._making = threading.Lock()
+        self._mergers: dict[TableId, Merger | Appender] = {}
         # Guarded by _lock.
         self._resting: dict[BucketId, BucketState] = {}
-        self._mergers: dict[TableId, Merger | Appender] = {}
         self._closed = False
 
     @contextmanager
     def use(self, info: TableInfo, buckets: Iterable[BucketId]) -> Iterator[list[Tablet]]:
-        """The tablets of these buckets, recovered if need be, which are not closed within the block to save memory."""
+        """The tablets of these buckets, recovered if need be, which are not closed within the block to save memory.
+
+        None of them is at an older version of the table than the caller.
+        """
         taken: list[_Open] = []
         try:
             for bucket in buckets:
@@ -130,13 +138,23 @@ class Tablets:
         return any(entry is not None and entry.tablet.is_viewed for entry in entries)
 
     def merger(self, info: TableInfo) -> Merger | Appender:
-        """The table's merger, made once."""
+        """The table's merger: of the version that the caller knows, or a newer one."""
         merger = self._mergers.get(info.id)
-        if merger is None:
-            # Two that race make the same one twice, which is cheaper than waiting for a bucket that recovers.
-            merger = Appender(info.schema) if info.is_log else Merger(info.schema, info.spec.options)
-            self._mergers[info.id] = merger
+        if merger is None or merger.schema.id < info.schema.id:
+            with self._making:
+                merger = self._mergers.get(info.id)
+                if merger is None or merger.schema.id < info.schema.id:
+                    merger = self._mergers[info.id] = self._made(info)
         return merger
+
+    def switch(self, info: TableInfo) -> None:
+        """Let every open bucket of a table that was altered go on in its new version."""
+        merger = self.merger(info)
+        # Those that are being opened now are waited for; those that open later begin with it.
+        with self._lock:
+            tablets = [entry.tablet for bucket, entry in self._entries.items() if bucket.table == info.id]
+        for tablet in tablets:
+            tablet.switch(merger)
 
     def drop(self, info: TableInfo) -> None:
         """Close a dropped table's buckets and remove their files."""
@@ -207,6 +225,19 @@ class Tablets:
     # --- inside
 
     def _take(self, info: TableInfo, bucket: BucketId) -> _Open:
+        entry = self._counted(info, bucket)
+        merger = self.merger(info)
+        if entry.tablet.merger.schema.id < merger.schema.id:
+            # There was an alter that has not come to this bucket yet, and the caller may know of it.
+            try:
+                entry.tablet.switch(merger)
+            except BaseException:
+                with self._mutex:
+                    entry.uses -= 1
+                raise
+        return entry
+
+    def _counted(self, info: TableInfo, bucket: BucketId) -> _Open:
         with self._mutex:
             entry = self._entries.get(bucket)
             if entry is not None and not entry.tablet.wants_recovery:
@@ -273,6 +304,10 @@ class Tablets:
             self._disk.remove_tree(str(folder))
         except OSError as error:
             _log.warning("files of what was dropped are left in %s for the next start: %s", folder, error)
+
+    def _made(self, info: TableInfo) -> Merger | Appender:
+        earlier = [schema for schema in self._versions_of(info) if schema.id < info.schema.id]
+        return Appender(info.schema, earlier) if info.is_log else Merger(info.schema, info.spec.options, earlier)
 
     def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
         try:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kolk.codec.buffers import Mask
 from kolk.codec.key import KeyCodec
 from kolk.codec.row import RowCodec
+from kolk.codec.versions import RowCodecs
 from kolk.model.change import ChangeKind
 from kolk.model.options import ChangelogImage
 from kolk.model.schema import Schema
@@ -63,7 +64,7 @@ class Verdicts:
     deleted: Mask
 
 
-def changes_of(verdicts: Verdicts, codec: RowCodec, image: ChangelogImage) -> Changes:
+def changes_of(verdicts: Verdicts, codec: RowCodecs, image: ChangelogImage) -> Changes:
     """The changelog rows and the KV writes of these verdicts."""
     stored = verdicts.inserted | verdicts.updated
     touched = stored | verdicts.deleted
@@ -99,7 +100,7 @@ def deleted(rows: pa.RecordBatch) -> Changes:
 
 
 def writes_of(rows: pa.RecordBatch, keys: KeyCodec, codec: RowCodec) -> KvWrites:
-    """What a frame's rows did to the KV; recovery does it again."""
+    """What a frame's rows did to the KV; recovery does it again, with the codecs of the frame's version."""
     ops = rows.column(0).to_numpy()
     table = pa.RecordBatch.from_arrays(rows.columns[1:], schema=codec.schema.arrow)
     dead = pa.array(ops == ChangeKind.DELETE)
@@ -116,7 +117,7 @@ def with_ops(rows: pa.RecordBatch, ops: "ChangeKind | np.ndarray") -> pa.RecordB
     )
 
 
-def _interleave(verdicts: Verdicts, codec: RowCodec, before: Mask, touched: Mask) -> pa.RecordBatch:
+def _interleave(verdicts: Verdicts, codec: RowCodecs, before: Mask, touched: Mask) -> pa.RecordBatch:
     """The changelog rows in key order: one ``take`` over the old rows followed by the new rows."""
     stored = verdicts.inserted | verdicts.updated
     needed = before | verdicts.deleted

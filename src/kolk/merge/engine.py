@@ -5,10 +5,11 @@ A put is merged in two steps, because only the second needs the tablet's lock:
 1. ``prepare``: judge the put by the table's options, encode and sort its keys, let one row speak for each key.
 2. ``merge``: given what is stored under those keys, decide per key and build the changes.
 
-Both are pure and work on whole columns. The merger writes nothing and knows no offsets.
+Both are pure and work on whole columns. The merger writes nothing and knows no offsets. It speaks the current version
+of the table's schema: writes and stored rows of earlier ones are first brought to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,13 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kolk.codec.buffers import Mask, binary_offsets
-from kolk.codec.key import KeyCodec, group_starts, sort_order
-from kolk.codec.row import RowCodec
+from kolk.codec.key import group_starts, sort_order
+from kolk.codec.versions import RowCodecs
 from kolk.errors import DeletesDisabled, InvalidRows, TooLarge
 from kolk.merge.changes import Changes, Verdicts, blind, changes_of
 from kolk.merge.rules import LastRow, Rule, rule_for
+from kolk.model.defaults import default_values
 from kolk.model.options import ChangelogImage, DeleteBehavior, MergeMode, TableOptions
-from kolk.model.schema import Schema
+from kolk.model.schema import Column, Schema
+from kolk.model.translation import translated_write
 from kolk.model.write import Action, Write
 
 ROW_BYTES_MAX = 4 * 2**20
@@ -34,6 +37,9 @@ class Prepared:
     """A write that is ready to meet the stored rows: distinct keys in order, one row each."""
 
     write: Write
+    """As it was asked for, should it have to be prepared again."""
+    schema_id: int
+    """The version that it was prepared for."""
     rule: Rule
     keys: Sequence[bytes]
     rows: pa.RecordBatch
@@ -46,16 +52,19 @@ class Prepared:
 class Merger:
     """Merges writes into one table's rows. Immutable, so thread-safe."""
 
-    def __init__(self, schema: Schema, options: TableOptions) -> None:
+    def __init__(self, schema: Schema, options: TableOptions, earlier: Iterable[Schema] = ()) -> None:
         self.schema = schema
         self.options = options
-        self.keys = KeyCodec(schema)
-        self.codec = RowCodec(schema)
+        self.codec = RowCodecs(schema, earlier)
+        self.versions = self.codec.versions
+        self.keys = self.codec.keys_of(schema)
         self._rules = {mode: rule_for(options, schema, self.codec, mode) for mode in MergeMode}
 
     def prepare(self, write: Write) -> Prepared:
         """Step 1. Raises what makes the write impossible whatever is stored."""
         rule = self._rules[write.mode]
+        if write.schema_id not in (0, self.schema.id):
+            write = translated_write(write, self.versions.spoken(write.schema_id), self.schema)
         self._check(write, rule)
         rows = write.rows
         if self._ignores(write):
@@ -73,6 +82,7 @@ class Merger:
         whole = write.action is Action.UPSERT and write.columns is None
         return Prepared(
             write=write,
+            schema_id=self.schema.id,
             rule=rule,
             keys=self.keys.to_list(ordered),
             rows=rows,
@@ -87,6 +97,8 @@ class Merger:
         if prepared.blind:
             assert prepared.values is not None
             return blind(prepared.rows, prepared.keys, prepared.values)
+        assert prepared.schema_id == self.schema.id, "a put that was prepared for another version is prepared again"
+        olds = self.codec.to_current(olds)
         found = olds.is_valid().to_numpy(zero_copy_only=False)
         if prepared.values is not None:
             verdicts = self._upsert(prepared, olds, found)
@@ -113,13 +125,15 @@ class Merger:
         return _verdicts(prepared, olds, found, accepted, prepared.rows, prepared.values)
 
     def _partial_upsert(self, prepared: Prepared, olds: pa.BinaryArray, found: Mask) -> Verdicts:
-        """Targets from the put, everything else from the stored row, null where there is none."""
+        """Targets from the put, everything else from the stored row, where there is none the default or null."""
         stored = self.codec.decode(olds.drop_null())
         place = pa.array(np.cumsum(found) - 1, mask=~found)
         given = set(prepared.rows.schema.names)
         arrays = [
-            prepared.rows.column(name) if name in given else stored.column(name).take(place)
-            for name in self.schema.names
+            prepared.rows.column(column.name)
+            if column.name in given
+            else _or_default(column, stored.column(column.name).take(place), found)
+            for column in self.schema.columns
         ]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return _verdicts(prepared, olds, found, np.ones_like(found), rows, self._encode(rows))
@@ -168,12 +182,20 @@ class Merger:
             engine = self.options.merge_engine.value
             raise InvalidRows(f"partial writes are not supported by the {engine} merge engine; put whole rows")
         for column in self.schema.value_columns:
-            if not column.nullable and deleting == (column.name in write.columns):
+            is_given = column.name in write.columns or (column.default is not None and not deleting)
+            if not column.nullable and deleting == is_given:
                 raise InvalidRows(
                     f"the column {column.name!r} is NOT NULL, so a partial delete cannot null it"
                     if deleting
                     else f"the column {column.name!r} is NOT NULL, so a partial put cannot leave it out"
                 )
+
+
+def _or_default(column: Column, kept: pa.Array, found: Mask) -> pa.Array:
+    """What a partial put leaves alone: what is stored, and the default in rows that are new."""
+    if column.default is None or found.all():
+        return kept
+    return pc.if_else(pa.array(found), kept, default_values(column.default, column.type, 1)[0])
 
 
 def _verdicts(

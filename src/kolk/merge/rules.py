@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type
-from kolk.codec.row import RowCodec
+from kolk.codec.versions import RowCodecs
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
 from kolk.model.schema import Column, Schema
 
@@ -71,7 +71,7 @@ class Versioned:
     """The row with the greatest version stands; of equal versions the newest; a null version is the least."""
 
     column: Column
-    codec: RowCodec
+    codec: RowCodecs
     partial: bool = False
 
     def reduce(self, rows: pa.RecordBatch, order: Indices, starts: Indices) -> Indices:
@@ -97,7 +97,7 @@ class Versioned:
         return versions
 
 
-def rule_for(options: TableOptions, schema: Schema, codec: RowCodec, mode: MergeMode) -> Rule:
+def rule_for(options: TableOptions, schema: Schema, codec: RowCodecs, mode: MergeMode) -> Rule:
     """The rule of a table for one merge mode; overwriting is what the default engine does."""
     if mode is MergeMode.OVERWRITE:
         return LastRow()

@@ -1,6 +1,7 @@
 """Table options: Fluss's names, parsed once into a frozen value, with precise errors.
 
-Everything here is decided when a table is created; the rest of the code never sees option text.
+What they say is decided when a table is created, but for a few that may change while it lives; the rest of the code
+never sees option text.
 """
 
 import difflib
@@ -70,6 +71,8 @@ DYNAMIC_PARTITIONS = "table.dynamic-partition.enabled"
 _FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE)
 _FOR_LOGS = (LOG_TTL, LOG_BYTES_MAX)
 _FOR_PARTITIONS = (DYNAMIC_PARTITIONS, *AUTO_PARTITION_OPTIONS)
+CHANGEABLE = _FOR_LOGS
+"""What may be set on a table that exists: nothing that is stored, and no merger, depends on it."""
 _KNOWN = (*_FOR_KEYS, *_FOR_LOGS, *_FOR_PARTITIONS, BUCKET_COUNT, BUCKET_KEY)
 _OFF = "-1"
 """Fluss's word for a log that is kept."""
@@ -105,6 +108,19 @@ class TableOptions:
             dynamic_partitions=_dynamic_partitions(options.get(DYNAMIC_PARTITIONS), partition_by),
             auto_partition=AutoPartition.parse(options, schema, partition_by),
         )
+
+    def changed(self, options: Mapping[str, str], schema: Schema, partition_by: Sequence[str] = ()) -> "TableOptions":
+        """The options of a living table with some of them set anew."""
+        if not options:
+            raise InvalidSchema(f"set at least one option; those that can change are {', '.join(CHANGEABLE)}")
+        for key in options:
+            _check_key(key)
+            if key not in CHANGEABLE:
+                raise InvalidSchema(
+                    f"{key} is decided when a table is made and cannot be set later; {', '.join(CHANGEABLE)} can"
+                )
+        before = self.text if schema.primary_key else self.log_text
+        return TableOptions.parse({**before, **options}, schema, partition_by)
 
     @property
     def text(self) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """A table's schema: columns with stable ids, and the primary key.
 
 Columns are matched by id, never by position, in everything that is stored; the ids never change and are
-never reused. A ``Schema`` is frozen and checked when made, so whoever holds one may trust it. This module
-does not know tables, options or bytes.
+never reused. A ``Schema`` is frozen and checked when made, so whoever holds one may trust it. It is one version of a
+table's schema; how one version becomes the next is ``kolk.model.evolution``'s business. This module does not know
+tables, options or bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from kolk.errors import InvalidRows, InvalidSchema
+from kolk.model.defaults import default_literal, default_text
 from kolk.model.names import check_name
 from kolk.model.types import DataType
 
@@ -20,16 +22,24 @@ COLUMNS_MAX = 1_600
 PRIMARY_KEY_COLUMNS_MAX = 32
 CHANGE_COLUMN_NAMES = ("_change_type", "_log_offset", "_commit_timestamp", "_bucket")
 """The columns that a changelog has besides the table's."""
+DEFAULTS_BYTES_MAX = 50_000
+"""The most that the defaults of a table take together, as UTF-8: the catalog's record holds them all, too."""
+SCHEMA_ID_MAX = 2**16 - 1
+"""The last version of a table's schema: a stored row names its version in two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``Column("pv", "bigint")``. The schema gives the id."""
+    """One column: ``Column("pv", "bigint", default=0)``. The schema gives the id.
+
+    ``default`` is kept as text, whatever it was given as; see ``kolk.model.defaults``.
+    """
 
     name: str
     type: DataType
     nullable: bool = True
     id: int = -1
+    default: str | None = None
 
     def __init__(
         self,
@@ -37,15 +47,17 @@ class Column:
         type: DataType | pa.DataType | str,
         nullable: bool = True,
         *,
+        default: object = None,
         agg: str | None = None,
         id: int = -1,
     ) -> None:
         if agg is not None:
             raise InvalidSchema(f"the column {name!r}: aggregate functions are not available in this version")
         object.__setattr__(self, "name", check_name(name, "column"))
-        object.__setattr__(self, "type", _data_type(type))
+        object.__setattr__(self, "type", data_type(type))
         object.__setattr__(self, "nullable", bool(nullable))
         object.__setattr__(self, "id", id)
+        object.__setattr__(self, "default", None if default is None else default_text(default, self.type, name))
 
     @property
     def arrow(self) -> pa.Field:
@@ -53,26 +65,39 @@ class Column:
         return pa.field(self.name, self.type.arrow, nullable=self.nullable)
 
     def __str__(self) -> str:
-        return f"{self.name} {self.type}{'' if self.nullable else ' NOT NULL'}"
+        default = "" if self.default is None else f" DEFAULT {default_literal(self.default, self.type)}"
+        return f"{self.name} {self.type}{'' if self.nullable else ' NOT NULL'}{default}"
 
 
 @dataclass(frozen=True)
 class Schema:
     """Columns in order, and the names of the primary key (empty for a log table).
 
-    ``id`` numbers the versions of one table's schema; a new table's schema is version 1.
+    ``id`` numbers the versions of one table's schema; a new table's schema is version 1. ``next_column_id`` is greater
+    than every column id that any version had, so that none is used twice.
     """
 
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...] = ()
     id: int = 1
+    next_column_id: int = 0
 
-    def __init__(self, columns: Iterable[Column], primary_key: Sequence[str] | str = (), *, id: int = 1) -> None:
+    def __init__(
+        self,
+        columns: Iterable[Column],
+        primary_key: Sequence[str] | str = (),
+        *,
+        id: int = 1,
+        next_column_id: int = 0,
+    ) -> None:
         key = _names(primary_key)
         given = list(columns) if isinstance(columns, Iterable) else columns  # a generator is read once
-        object.__setattr__(self, "columns", _numbered(_columns(given), key))
+        numbered = _numbered(_columns(given), key, next_column_id)
+        object.__setattr__(self, "columns", numbered)
         object.__setattr__(self, "primary_key", key)
         object.__setattr__(self, "id", id)
+        last = max((column.id for column in numbered), default=-1)
+        object.__setattr__(self, "next_column_id", max(next_column_id, last + 1))
         _check(self)
 
     @staticmethod
@@ -119,6 +144,11 @@ class Schema:
             raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(self.names)}") from None
 
     @cached_property
+    def by_id(self) -> dict[int, Column]:
+        """The columns by their ids."""
+        return {column.id: column for column in self.columns}
+
+    @cached_property
     def _positions(self) -> dict[str, int]:
         return {column.name: position for position, column in enumerate(self.columns)}
 
@@ -127,7 +157,8 @@ class Schema:
         return f"({', '.join(map(str, self.columns))}{key})"
 
 
-def _data_type(given: object) -> DataType:
+def data_type(given: object) -> DataType:
+    """A column type in any of the forms that people give it in."""
     if isinstance(given, str):
         return DataType.parse(given)
     if isinstance(given, pa.DataType):
@@ -151,10 +182,10 @@ def _columns(given: object) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _numbered(columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[Column, ...]:
+def _numbered(columns: tuple[Column, ...], key: tuple[str, ...], next_id: int) -> tuple[Column, ...]:
     """Give fresh ids where there are none; key columns are never null."""
     keys = frozenset(key)
-    next_id = max((column.id for column in columns), default=-1) + 1
+    next_id = max(next_id, *(column.id + 1 for column in columns), 0)
     numbered: list[Column] = []
     for column in columns:
         if column.id < 0:
@@ -183,6 +214,8 @@ def _check(schema: Schema) -> None:
         raise InvalidSchema("column names must differ in more than case: Spark does not tell them apart")
     if len({column.id for column in schema.columns}) < len(names):
         raise InvalidSchema("column ids must differ")
+    if sum(len(column.default.encode()) for column in schema.columns if column.default) > DEFAULTS_BYTES_MAX:
+        raise InvalidSchema(f"the defaults of a table take at most {DEFAULTS_BYTES_MAX:,} bytes together")
     _check_key(schema)
 
 
@@ -196,6 +229,10 @@ def _check_key(schema: Schema) -> None:
         if name not in names:
             raise InvalidSchema(f"the primary key column {name!r} is not a column; they are {', '.join(names)}")
         type = schema.column(name).type
+        if schema.column(name).default is not None:
+            raise InvalidSchema(
+                f"the primary key column {name!r} has a default; every row gives its key, so leave it out"
+            )
         if type.is_nested:
             raise InvalidSchema(
                 f"{name!r} is a {type.shown} and cannot be a primary key: nested values have no order;"

@@ -8,7 +8,6 @@ import pyarrow as pa
 from kolk.errors import InvalidRows
 from kolk.model.options import MergeMode
 from kolk.model.schema import Column, Schema
-from kolk.model.table import TableInfo
 
 
 class Action(Enum):
@@ -23,25 +22,27 @@ class Write:
     """Rows that have the key columns and the target columns.
 
     ``columns`` names the target columns outside the key; None means the whole row. The rows of a delete have
-    the key columns alone.
+    the key columns alone. ``schema_id`` is the version of the table's schema that all names and types are of; 0 is the
+    current one.
     """
 
     action: Action
     rows: pa.RecordBatch
     columns: tuple[str, ...] | None = None
     mode: MergeMode = MergeMode.ACCUMULATE
+    schema_id: int = 0
 
 
 def expected_columns(
-    info: TableInfo, action: Action, columns: tuple[str, ...] | None, mode: MergeMode
+    schema: Schema, action: Action, columns: tuple[str, ...] | None, mode: MergeMode
 ) -> tuple[Column, ...]:
     """The columns that the rows of such a write must have, in order."""
-    schema = info.schema
-    if mode is not MergeMode.ACCUMULATE and info.is_log:
+    is_log = not schema.primary_key
+    if mode is not MergeMode.ACCUMULATE and is_log:
         raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
-    if columns is not None and info.is_log:
+    if columns is not None and is_log:
         raise InvalidRows("a log table takes whole rows only")
-    if info.is_log and action is Action.DELETE:
+    if is_log and action is Action.DELETE:
         raise InvalidRows("a log table has no rows to delete by key")
     if columns is not None:
         _check_targets(schema, action, columns)

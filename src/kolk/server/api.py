@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.codec.table import encode_table
+from kolk.codec.table import encode_schema, encode_table
 from kolk.engine.database import GET_KEYS_MAX, Engine
 from kolk.errors import InvalidArgument, PermissionDenied, TableExists, TableNotFound
 from kolk.model.follower import Follower
@@ -18,6 +18,7 @@ from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
+from kolk.model.page import ChangelogPage, changelog_schema
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
@@ -25,9 +26,9 @@ from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
 from kolk.server.watch import Served
-from kolk.tablet.changelog import changelog_schema
 from kolk.wire import messages as m
-from kolk.wire.rows import check_schema, read_rows
+from kolk.wire.operations import column_of, decode_operations
+from kolk.wire.rows import check_schema, encode_rows, read_rows
 
 _WAIT_SECONDS = 1.0
 """After so long without a change a follower is sent a sign of life: by it both sides notice if the other is gone."""
@@ -61,10 +62,10 @@ class Api:
                 info = self._named(principal, action.name, Operation.DROP)
                 served.table = str(info.name)
                 return self._engine.drop_table(info.name, info.id if action.table is None else TableId(action.table))
+            case m.AlterTable() | m.SetOptions() | m.GetSchema():
+                return self._evolve(principal, action, served)
             case m.Truncate():
                 return self._engine.truncate(self._table(principal, action.table, Operation.WRITE).id)
-            case m.Bounds():
-                return self._engine.bounds(self._table(principal, action.table, Operation.READ).id)
             case m.Describe():
                 return self._engine.describe(self._table(principal, action.table, Operation.DESCRIBE).id)
             case m.ListFollowers():
@@ -80,35 +81,51 @@ class Api:
         served.table = str(info.name)
         action = WriteAction.DELETE if put.delete else WriteAction.UPSERT
         columns, mode = None if put.columns is None else tuple(put.columns), MergeMode.parse(put.mode)
-        wanted = expected_columns(info, action, columns, mode)
+        schema = self._engine.schema(info.id, put.schema_id)
+        wanted = expected_columns(schema, action, columns, mode)
         batch = _received(put.schema, rows, wanted, self._engine.config.put_rows_max)
         served.rows = batch.num_rows
-        return self._engine.put(info.id, Write(action=action, rows=batch, columns=columns, mode=mode), put.tag)
+        write = Write(action=action, rows=batch, columns=columns, mode=mode, schema_id=schema.id)
+        return self._engine.put(info.id, write, put.tag)
 
     def get(self, principal: Principal, get: m.Get, rows: pa.Buffer, served: Served) -> pa.RecordBatch:
         """Look keys up; the answer is rows."""
         info = self._table(principal, get.table, Operation.READ)
         served.table = str(info.name)
-        names, keys = _shown(info, get.names), info.schema.key_columns
+        schema = self._engine.schema(info.id, get.schema_id)
+        names, keys = _shown(schema, get.names), schema.key_columns
         wanted, most = (keys[: get.prefix], 1) if get.prefix else (keys, GET_KEYS_MAX)
         given = _received(get.schema, rows, wanted, most)
         served.rows = given.num_rows
         look_up = self._engine.prefix if get.prefix else self._engine.get
-        return look_up(info.id, given, names)
+        return look_up(info.id, given, names, schema.id)
 
     def stream(self, principal: Principal, ticket: m.Ticket) -> tuple[TableInfo, pa.Schema, Streamed]:
         """Serve a request for a stream: its schema at once, then its pages. Nothing is held before the first page."""
         info = self._table(principal, ticket.table, Operation.READ)
         match ticket:
             case m.Scan():
-                names = _shown(info, ticket.names)
-                where = None if ticket.where is None else Predicate.parse(ticket.where, info.schema)
-                schema = info.schema.arrow_of(names)
-                return info, schema, self._scan(info, ticket, names, where, schema)
+                schema = self._engine.schema(info.id, ticket.schema_id)
+                names = _shown(schema, ticket.names)
+                where = None if ticket.where is None else Predicate.parse(ticket.where, schema)
+                return info, schema.arrow_of(names), self._scan(info, ticket, names, where, schema)
             case m.Follow():
-                schema = changelog_schema(info.schema)
-                where = None if ticket.where is None else Predicate.parse(ticket.where, info.schema)
-                return info, schema, self._follow(info, ticket, where, schema)
+                schema = self._engine.schema(info.id, ticket.schema_id or 0)
+                where = None if ticket.where is None else Predicate.parse(ticket.where, schema)
+                return info, changelog_schema(schema), self._follow(info, ticket, where, schema)
+
+    def _evolve(
+        self, principal: Principal, action: m.AlterTable | m.SetOptions | m.GetSchema, served: Served
+    ) -> m.TableRecord | bytes:
+        """Change what a table is, or show what it was."""
+        if isinstance(action, m.GetSchema):
+            info = self._table(principal, action.table, Operation.DESCRIBE)
+            return encode_schema(self._engine.schema(info.id, action.schema_id))
+        info = self._table(principal, action.table, Operation.ALTER)
+        served.table = str(info.name)
+        if isinstance(action, m.SetOptions):
+            return _record(self._engine.set_options(info.id, action.options))
+        return _record(self._engine.alter_table(info.id, action.based_on, decode_operations(action.changes)))
 
     def _partition(
         self, principal: Principal, action: m.ListPartitions | m.AddPartition | m.DropPartition, served: Served
@@ -125,9 +142,13 @@ class Api:
             case m.DropPartition():
                 return self._engine.drop_partition(info.id, action.name, action.number)
 
-    def _read(self, info: TableInfo, action: m.OffsetsAt | m.OpenFollower | m.CommitFollower | m.DropFollower) -> Any:
+    def _read(
+        self, info: TableInfo, action: m.Bounds | m.OffsetsAt | m.OpenFollower | m.CommitFollower | m.DropFollower
+    ) -> Any:
         """What a reader of the changelog asks for."""
         match action:
+            case m.Bounds():
+                return self._engine.bounds(info.id)
             case m.OffsetsAt():
                 return self._engine.offsets_at(info.id, action.timestamp_ms)
             case m.OpenFollower():
@@ -170,7 +191,7 @@ class Api:
         name = TableName.parse(create.name)
         if not principal.may(Operation.CREATE, name):
             raise PermissionDenied(f"{principal.name} may not create the table {str(name)!r}")
-        columns = [Column(column.name, column.type, column.nullable) for column in create.columns]
+        columns = [column_of(column) for column in create.columns]
         spec = TableSpec.make(
             create.name,
             Schema(columns, create.primary_key),
@@ -193,34 +214,33 @@ class Api:
         scan: m.Scan,
         names: tuple[str, ...] | None,
         where: Predicate | None,
-        schema: pa.Schema,
+        schema: Schema,
     ) -> Streamed:
-        pages = self._engine.open_scan(info.id, names, scan.limit, where)
+        pages = self._engine.open_scan(info.id, names, scan.limit, where, schema.id)
+        nothing = _empty(schema.arrow_of(names))
         try:
-            yield _empty(schema), m.Page(offsets=pages.offsets)
+            yield nothing, m.Page(offsets=pages.offsets)
             while (page := pages.next()) is not None:
                 if isinstance(page, PartitionEvent):
-                    yield _empty(schema), m.Page(event=_event_record(page))
+                    yield nothing, m.Page(event=_event_record(page))
                 else:
                     yield page, SIGN_OF_LIFE
         finally:
             pages.close()
 
-    def _follow(self, info: TableInfo, follow: m.Follow, where: Predicate | None, schema: pa.Schema) -> Streamed:
-        pages = self._engine.open_changes(info.id, follow.starts, follow.stops, where)
+    def _follow(self, info: TableInfo, follow: m.Follow, where: Predicate | None, schema: Schema) -> Streamed:
+        pages = self._engine.open_changes(info.id, follow.starts, follow.stops, where, follow.schema_id)
+        nothing = _empty(changelog_schema(schema))
         try:
-            yield _empty(schema), SIGN_OF_LIFE
+            yield nothing, SIGN_OF_LIFE
             while not pages.is_finished:
                 found = pages.next(_WAIT_SECONDS)
                 if found is None:
-                    yield _empty(schema), SIGN_OF_LIFE
-                    continue
-                if isinstance(found, PartitionEvent):
-                    yield _empty(schema), m.Page(event=_event_record(found))
-                    continue
-                bucket, page = found
-                batch = _empty(schema) if page.batch is None else page.batch
-                yield batch, m.Page(bucket=bucket, next_offset=page.next_offset)
+                    yield nothing, SIGN_OF_LIFE
+                elif isinstance(found, PartitionEvent):
+                    yield nothing, m.Page(event=_event_record(found))
+                else:
+                    yield _changes(*found, schema, nothing)
         finally:
             pages.close()
 
@@ -260,13 +280,25 @@ def _received(schema: bytes, rows: pa.Buffer, columns: Sequence[Column], rows_ma
     return read_rows(rows, expected, rows_max=rows_max)
 
 
-def _shown(info: TableInfo, names: list[str] | None) -> tuple[str, ...] | None:
+def _changes(
+    bucket: str, page: ChangelogPage, schema: Schema, nothing: pa.RecordBatch
+) -> tuple[pa.RecordBatch, m.Page]:
+    """A page of a changelog as a stream with one schema carries it."""
+    if page.batch is None:
+        return nothing, m.Page(bucket=bucket, next_offset=page.next_offset)
+    if page.schema_id == schema.id:
+        return page.batch, m.Page(bucket=bucket, next_offset=page.next_offset, schema_id=schema.id)
+    rows = encode_rows(page.batch).to_pybytes()
+    return nothing, m.Page(bucket=bucket, next_offset=page.next_offset, schema_id=page.schema_id, rows=rows)
+
+
+def _shown(schema: Schema, names: list[str] | None) -> tuple[str, ...] | None:
     if names is None:
         return None
     if not names or len(set(names)) < len(names):
         raise InvalidArgument("name every column once, and at least one")
     for name in names:
-        info.schema.column(name)
+        schema.column(name)
     return tuple(names)
 
 

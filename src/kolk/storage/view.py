@@ -11,16 +11,17 @@ from copy import copy
 
 import pyarrow as pa
 
-from kolk.codec.row import RowCodec
+from kolk.codec.versions import RowCodecs
 from kolk.errors import Closed, KolkError
 from kolk.model.predicate import Predicate
+from kolk.model.schema import Schema
 from kolk.storage.kv import Pin
 
 
 class View:
     """One bucket at one moment. Thread-safe: one lock, so that revoking waits for the page in the making."""
 
-    def __init__(self, pin: Pin, offset: int, codec: RowCodec) -> None:
+    def __init__(self, pin: Pin, offset: int, codec: RowCodecs) -> None:
         self.offset = offset
         self._pin: Pin | None = pin
         self._codec = codec
@@ -34,9 +35,16 @@ class View:
         return self._pin is not None
 
     def next(
-        self, rows: int, names: Sequence[str] | None = None, where: Predicate | None = None
+        self,
+        rows: int,
+        names: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        schema: Schema | None = None,
     ) -> pa.RecordBatch | None:
-        """The named columns of the next ``rows`` rows, or of those that the predicate selects; None at the end."""
+        """The named columns of the next ``rows`` rows, or of those that the predicate selects; None at the end.
+
+        ``schema`` is the version that the reader, and so the predicate, speaks, if it is not the newest.
+        """
         with self._lock:
             if self._drained:
                 return None
@@ -46,12 +54,13 @@ class View:
             self._drained = not len(values)
         if self._drained:
             return None
-        return self._codec.decode(values if where is None else self._selected(values, where), names)
+        spoken = schema or self._codec.schema
+        return self._codec.decode_as(spoken, values if where is None else self._selected(values, where, spoken), names)
 
-    def _selected(self, values: pa.BinaryArray, where: Predicate) -> pa.BinaryArray:
+    def _selected(self, values: pa.BinaryArray, where: Predicate, schema: Schema) -> pa.BinaryArray:
         """Only the columns that decide are decoded of every row; the others of the rows that are wanted."""
-        deciding = where.columns or self._codec.schema.names[:1]  # without a column a batch has no rows
-        mask = where.mask(self._codec.decode(values, deciding))
+        deciding = where.columns or schema.names[:1]  # without a column a batch has no rows
+        mask = where.mask(self._codec.decode_as(schema, values, deciding))
         return values if mask.all() else values.filter(pa.array(mask))
 
     def abandon(self) -> None:

@@ -1,7 +1,8 @@
 """How a bucket comes back: open its log and its KV, and replay what the KV lacks.
 
 The KV reopens at its last flush; its applied offset tells where that was. From there the log's frames are done
-again, rows and write tags, until both stand at the same offset. The time this takes is bounded by the tail, never
+again, rows and write tags, each in the version of the schema that it was written with, until both stand at the same
+offset. The time this takes is bounded by the tail, never
 by the table. A KV that is gone or damaged is no loss while the log still starts at 0: it is built anew. That of a log
 table has nothing but write tags; those that its log still knows are enough.
 """
@@ -109,8 +110,9 @@ def _portions(log: Log, offset: int) -> Iterator[Sequence[Frame]]:
 def _writes(frame: Frame, merger: Merger | Appender) -> KvWrites:
     if isinstance(merger, Appender) or not frame.header.rows:
         return KvWrites()
-    rows = pa.ipc.read_record_batch(frame.body, change_schema(merger.schema))
-    return writes_of(rows, merger.keys, merger.codec)
+    codec = merger.codec.of(frame.header.schema_id)
+    rows = pa.ipc.read_record_batch(frame.body, change_schema(codec.schema))
+    return writes_of(rows, merger.codec.keys_of(codec.schema), codec)
 
 
 def _note(header: FrameHeader, writers: dict[int, Writer], dedup: Dedup) -> None:

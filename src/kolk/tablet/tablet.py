@@ -14,6 +14,9 @@ shares one read of old rows, one append, one sync and one apply. Each put keeps 
 sees the puts before it, and fails alone. When the disk fails a tablet stops rather than guess: a failed sync is
 never retried, and only recovery decides what is in the log.
 
+When the table is altered a tablet gets a merger of the new version between two passes. A put that was prepared for the
+old one is prepared again in its pass, so no frame is ever older than the merger of its moment.
+
 A tablet knows neither names nor sessions. It revokes its own views when it closes.
 """
 
@@ -22,6 +25,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
@@ -82,7 +86,6 @@ class Tablet:
     ) -> None:
         # Constant after construction.
         self.bucket = bucket
-        self.merger = merger
         self.log = log
         self._kv = kv
         self._clock = clock
@@ -99,8 +102,14 @@ class Tablet:
         self._refusal: KolkError | None = None
         self._closed = False
         self._wants_recovery = False
-        # Written under _lock, read by anyone: one reference, replaced whole.
+        # Written under _lock, read by anyone: one reference each, replaced whole.
+        self._merger = merger
         self._published = log.end
+
+    @property
+    def merger(self) -> Merger | Appender:
+        """The merger of the newest version. Rows and frames that were read before it was asked for are none newer."""
+        return self._merger
 
     @property
     def end(self) -> int:
@@ -126,9 +135,15 @@ class Tablet:
             except RuntimeError:  # one was pinned in the middle of the look
                 continue
 
+    def switch(self, merger: Merger | Appender) -> None:
+        """Merge by a newer version of the table from now on: every frame written after this is of it, or newer."""
+        with self._lock:
+            if merger.schema.id > self._merger.schema.id:
+                self._merger = merger
+
     def prepare(self, write: Write) -> Prepared:
         """Step 1, which needs no lock and applies nothing: all that can be wrong with the rows is found here."""
-        return self.merger.prepare(write)
+        return self._merger.prepare(write)
 
     def put(self, prepared: Prepared, tag: PlainTag) -> int:
         """Apply a write once and for all; the answer is the end offset after it. See the module for the steps."""
@@ -189,10 +204,10 @@ class Tablet:
 
     def pin_view(self) -> View:
         """The rows as they are now, with the offset they stand for: serving check, pin and offset in one step."""
-        assert isinstance(self.merger, Merger), "a log table has no rows to pin"
         with self._lock:
+            assert isinstance(self._merger, Merger), "a log table has no rows to pin"
             self._check_serving()
-            view = View(self._kv.pin(), self._published, self.merger.codec)
+            view = View(self._kv.pin(), self._published, self._merger.codec)
             self._views.add(view)
             return view
 
@@ -202,7 +217,7 @@ class Tablet:
             self._check_writable()
             refused: Exception | None = None
             with self._stopping_on_failure():
-                if isinstance(self.merger, Appender):
+                if isinstance(self._merger, Appender):
                     self._kv.flush()  # its write tags: the log, where they also stand, is about to go
                     self.log.clear()
                     return self._published
@@ -223,7 +238,7 @@ class Tablet:
         """Let the log below an offset go, as far as nobody holds it: whole segments, or all of a log table's."""
         with self._lock:
             self._check_writable()
-            is_log_table = isinstance(self.merger, Appender)
+            is_log_table = isinstance(self._merger, Appender)
             now_ms = self._clock.now_ms()
             floor = log_floor(is_log_table=is_log_table, end=self._published, holders=holders, now_ms=now_ms)
             below = min(below, floor)
@@ -295,6 +310,7 @@ class Tablet:
                 f"bucket {self.bucket.name} has frames that were never applied; close and reopen the database"
             )
         now_ms = self._clock.now_ms()
+        batch = [pending for pending in batch if self._is_current(pending)]
         stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
         frames: list[PendingFrame] = []
@@ -308,7 +324,7 @@ class Tablet:
                 if seen is not None:
                     pending.end = seen
                     continue
-                changes = self.merger.merge(pending.prepared, stored.olds(pending.prepared))
+                changes = self._merger.merge(pending.prepared, stored.olds(pending.prepared))
                 frames.append(self._frame(tag, changes, now_ms))
             except Exception as error:  # noqa: BLE001 - a put that cannot be merged fails alone; its caller raises this
                 pending.error = error
@@ -319,6 +335,17 @@ class Tablet:
             writers[tag.writer] = writer.after(tag.seq, end, now_ms)
         if frames:
             self._commit(frames, writes, writers)
+
+    def _is_current(self, pending: _Pending) -> bool:
+        """Prepare a put again if the table was altered since; False if that shows that it cannot be."""
+        prepared, merger = pending.prepared, self._merger
+        if prepared.schema_id != merger.schema.id:
+            try:
+                pending.prepared = merger.prepare(replace(prepared.write, schema_id=prepared.schema_id))
+            except Exception as error:  # noqa: BLE001 - it fails alone; its caller raises this
+                pending.error = error
+                return False
+        return True
 
     def _commit(self, frames: list[PendingFrame], writes: list[KvWrites], writers: Mapping[int, Writer]) -> None:
         """Append, sync, apply, publish. Only a full disk at the append leaves the tablet serving.
@@ -350,7 +377,7 @@ class Tablet:
             raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
         return PendingFrame(
             tag=tag,
-            schema_id=self.merger.schema.id,
+            schema_id=self._merger.schema.id,
             rows=changes.count,
             body=body,
             timestamp_ms=now_ms,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from kolk.errors import InvalidArgument, TooLarge
 from kolk.model.ids import PlainTag
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised when an older peer would misunderstand; both sides must have the same."""
 
 HEAD_BYTES_MAX = 4 * 2**20
@@ -29,6 +29,8 @@ T = TypeVar("T")
 Table = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Offset = Annotated[int, msgspec.Meta(le=2**63 - 1)]
 Names = Annotated[list[str], msgspec.Meta(max_length=1_600)]
+Version = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""A version of a table's schema that names, rows and answers are of; 0 is the current one."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op"):
@@ -52,6 +54,7 @@ class ColumnText(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     type: str
     nullable: bool = True
+    default: str | None = None
 
 
 class CreateTable(Message, frozen=True, tag="create"):
@@ -82,6 +85,77 @@ class DropTable(Message, frozen=True, tag="drop"):
 
     name: str
     table: Table | None = None
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="do"):
+    """The root of what an alter does."""
+
+
+class AddColumn(Change, frozen=True, tag="add"):
+    """See ``kolk.model.evolution``, as for those below."""
+
+    column: ColumnText
+    first: bool = False
+    after: str | None = None
+
+
+class DropColumn(Change, frozen=True, tag="drop"):
+    """A column goes."""
+
+    name: str
+
+
+class RenameColumn(Change, frozen=True, tag="rename"):
+    """A column gets another name."""
+
+    name: str
+    to: str
+
+
+class WidenColumn(Change, frozen=True, tag="widen"):
+    """A column gets a wider type."""
+
+    name: str
+    type: str
+
+
+class MoveColumn(Change, frozen=True, tag="move"):
+    """A column gets another place."""
+
+    name: str
+    first: bool = False
+    after: str | None = None
+
+
+class DropNotNull(Change, frozen=True, tag="drop_not_null"):
+    """A column may be null."""
+
+    name: str
+
+
+Changes = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | DropNotNull
+
+
+class AlterTable(Message, frozen=True, tag="alter"):
+    """Make the next version of a table's schema of the version that the client knows."""
+
+    table: Table
+    based_on: Version
+    changes: Annotated[list[Changes], msgspec.Meta(max_length=1_600)]
+
+
+class SetOptions(Message, frozen=True, tag="set_options"):
+    """Set options of a table that exists."""
+
+    table: Table
+    options: dict[str, str]
+
+
+class GetSchema(Message, frozen=True, tag="schema"):
+    """A version of a table's schema; the answer is as the catalog keeps it."""
+
+    table: Table
+    schema_id: Version
 
 
 class Truncate(Message, frozen=True, tag="truncate"):
@@ -172,6 +246,9 @@ Action = (
     | GetTable
     | ListTables
     | DropTable
+    | AlterTable
+    | SetOptions
+    | GetSchema
     | Truncate
     | Bounds
     | OffsetsAt
@@ -197,6 +274,7 @@ class Put(Message, frozen=True, tag="put"):
     delete: bool = False
     columns: Names | None = None
     mode: str = "accumulate"
+    schema_id: Version = 0
 
     @property
     def tag(self) -> PlainTag:
@@ -211,6 +289,7 @@ class Get(Message, frozen=True, tag="get"):
     schema: bytes
     prefix: Annotated[int, msgspec.Meta(ge=0, le=32)] = 0
     names: Names | None = None
+    schema_id: Version = 0
 
 
 Call = Put | Get
@@ -224,16 +303,21 @@ class Scan(Message, frozen=True, tag="scan"):
     names: Names | None = None
     limit: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     where: str | None = None
+    schema_id: Version = 0
 
 
 class Follow(Message, frozen=True, tag="follow"):
     """Stream a table's changelog from these offsets on, each bucket up to its stop, for ever without one. ``where``, in
-    SQL, chooses among the partitions."""
+    SQL, chooses among the partitions.
+
+    Everything in one version of the schema, or, without one, each page in the version that it was written with.
+    """
 
     table: Table
     starts: dict[str, Offset]
     stops: dict[str, Offset | None]
     where: str | None = None
+    schema_id: Version | None = None
 
 
 Ticket = Scan | Follow
@@ -288,14 +372,18 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     """What stands beside a batch of a stream.
 
-    The first one of a scan has the offsets. Those of a changelog have the bucket and where it goes on. One with an
-    event stands beside nothing, and one without anything is only a sign of life.
+    The first one of a scan has the offsets. Those of a changelog have the bucket, where it goes on, and the version of
+    the schema. A stream of Flight has one schema: changes of another version stand here as ``rows``, an Arrow record
+    batch message, beside an empty batch. One with an event stands beside nothing, and one without anything is only a
+    sign of life.
     """
 
     offsets: dict[str, int] | None = None
     bucket: str | None = None
     next_offset: int = 0
     event: EventRecord | None = None
+    schema_id: int = 0
+    rows: bytes = b""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -359,8 +447,8 @@ def decode_answer(head: bytes | memoryview | pa.Buffer) -> Answer:
 
 
 def decode_page(head: bytes | memoryview | pa.Buffer) -> Page:
-    """What stands beside a batch of a stream."""
-    return _decode(_pages, head)
+    """What stands beside a batch of a stream; a server's, which may hold rows."""
+    return _decode(_pages, head, limit=None)
 
 
 def _decode(
