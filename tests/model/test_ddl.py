@@ -225,7 +225,7 @@ def test_an_error_points_at_the_place_and_says_what_was_found_and_expected():
     message = refusal("CREATE TABLE t (\n\ta INT,\n\tb STRING PRIMRY KEY\n)")
 
     assert message == (
-        "line 3, column 11: found 'PRIMRY', expected '(', NOT, PRIMARY, ',' or ')'\n"
+        "line 3, column 11: found 'PRIMRY', expected '(', NOT, DEFAULT, PRIMARY, ',' or ')'\n"
         "   b STRING PRIMRY KEY\n"
         "            ^"
     )
@@ -259,15 +259,15 @@ def test_an_error_lets_no_control_character_through():
     [
         (
             "",
-            "line 1, column 1: found the end of the text, expected CREATE, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
+            "line 1, column 1: found the end of the text, expected CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
         ),
         (
             "SELECT 1",
-            "line 1, column 1: found 'SELECT', expected CREATE, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
+            "line 1, column 1: found 'SELECT', expected CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
         ),
         (
             "- x",
-            "line 1, column 1: found '-', expected CREATE, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
+            "line 1, column 1: found '-', expected CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
         ),
         ("CREATE VIEW v", "line 1, column 8: found 'VIEW', expected TABLE"),
         ("CREATE TABLE IF EXISTS t (a INT)", "line 1, column 17: found 'EXISTS', expected NOT"),

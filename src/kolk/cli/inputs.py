@@ -27,6 +27,7 @@ from kolk.cli.failures import Misuse
 from kolk.cli.parsing import DECODER, Misfit, parse, parse_json
 from kolk.errors import InvalidRows
 from kolk.model.schema import Column, Schema
+from kolk.model.translation import filled
 
 BLOCK_BYTES = 8 * 2**20
 """Of CSV, at a time. A row must fit in it, and a row has at most 4 MiB."""
@@ -73,7 +74,8 @@ class Source:
     def pieces(self, schema: Schema, wanted: Sequence[Column], *, rows: int, skip: int = 0) -> Iterator[pa.Table]:
         """The wanted columns, at most so many rows at a time, without the first ``skip`` rows.
 
-        A column that the file has not is null throughout, if it may be; one that the table has not is refused.
+        A column that the file has not has its default, or else is null throughout, if it may be; one that the table has
+        not is refused.
         """
         read = {
             InputFormat.PARQUET: self._parquet,
@@ -87,9 +89,9 @@ class Source:
             place += piece.num_rows
 
     def missing(self, names: Sequence[str], wanted: Sequence[Column]) -> list[Column]:
-        """The wanted columns that are not among the file's; an error if one of them cannot be null."""
+        """The wanted columns that are not among the file's; an error if one of them has neither default nor null."""
         absent = [column for column in wanted if column.name not in names]
-        needed = [column.name for column in absent if not column.nullable]
+        needed = [column.name for column in absent if not column.nullable and column.default is None]
         if needed:
             raise InvalidRows(
                 f"{self.name} has no column {needed[0]!r}, which may not be null; it has {_listed(names)}"
@@ -153,10 +155,13 @@ class Source:
             for place, one in enumerate(objects):
                 if not one.keys() <= known:
                     self._check_known(list(one), schema, f", row {row + place + 1:,}")
-            found = [column for column in wanted if any(column.name in one for one in objects)]
+            found = [
+                column for column in wanted if column.default is not None or any(column.name in one for one in objects)
+            ]
             self.missing([column.name for column in found], wanted)
             arrays = [
-                self._placed(parse_json, [one.get(column.name) for one in objects], column, row) for column in found
+                self._placed(parse_json, [one.get(column.name, column.default) for one in objects], column, row)
+                for column in found
             ]
             row += len(objects)
             yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in found])
@@ -190,7 +195,7 @@ class Source:
         arrays: list[Any] = []
         for column in wanted:
             if column.name in absent:
-                arrays.append(pa.nulls(piece.num_rows, column.type.arrow))
+                arrays.append(filled(column, piece.num_rows))
             elif self.format is InputFormat.CSV:
                 texts = piece.column(column.name).combine_chunks()
                 arrays.append(self._placed(parse, texts, column, row))

@@ -58,8 +58,8 @@ def put(
 ) -> None:
     """Insert, update or delete rows from a file or a pipe.
 
-    A column that the file lacks becomes null. Each batch is durable when the next one starts; a failure says how many
-    rows are, and how to go on.
+    A column that the file lacks has its default, or else becomes null. Each batch is durable when the next one starts;
+    a failure says how many rows are, and how to go on.
 
     \b
     kolk put web.pages pages.parquet

@@ -1,4 +1,4 @@
-"""``kolk table``: make, list, describe, empty and remove tables."""
+"""``kolk table``: make, list, describe, alter, empty and remove tables."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kolk.cli.altering import alter
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
@@ -16,7 +17,9 @@ from kolk.cli.questions import YesOption, confirm
 if TYPE_CHECKING:
     from kolk.model.schema import Schema
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, describe, empty and remove tables.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Make, list, describe, alter, empty and remove tables."
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
 BUCKETS_SHOWN = 32
@@ -129,6 +132,9 @@ def describe(common: Common, name: NameArgument, format: FormatOption = None) ->
         sys.stdout.write(json.dumps(described, indent=indent, ensure_ascii=False) + "\n")
 
 
+app.command("alter")(alter)
+
+
 @app.command()
 @connected
 def drop(
@@ -233,6 +239,7 @@ def _show(described: dict[str, Any]) -> None:
             Column(
                 name="null", cells=["yes" if column["nullable"] else "no" for column in columns], styles={"no": "dim"}
             ),
+            Column(name="default", cells=[column.get("default", "") for column in columns]),
             Column(name="key", cells=["key" if column["name"] in schema["primary_key"] else "" for column in columns]),
         ]
     )

@@ -2,7 +2,8 @@
 
 Without ``--from`` it is tail(1): the last changes, and with ``--follow`` everything after them. With ``--from`` it
 starts there. The place where it stops is told in a form that ``--from`` takes, and only counts what was written: after
-an interruption a change may come twice, but none is missed. With ``--follower`` the database keeps that place.
+an interruption a change may come twice, but none is missed. With ``--follower`` the database keeps that place. All
+changes are shown in the newest schema of the table, as it is when the command starts.
 
 That a partition came or went is told among the changes, in order; where the format has no place for it, on stderr.
 """
@@ -100,7 +101,7 @@ class Following:
     def __init__(self, table: "Table", buckets: Sequence[str] | None, where: str | None, style: Format) -> None:
         self.position: dict[str, int] = {}
         self._table = table
-        self._read = partial(table.changelog, buckets=buckets, where=where)
+        self._read = partial(table.changelog, buckets=buckets, where=where, schema="latest")
         self._style = style
         self._writer: Any = None
 
@@ -162,7 +163,9 @@ class Following:
             is_written = True
 
         tell = partial(written, self._write_event)
-        with self._table.changelog(start, follow=follow, follower=follower, on_partition=tell) as changes:
+        with self._table.changelog(
+            start, follow=follow, schema="latest", follower=follower, on_partition=tell
+        ) as changes:
             try:
                 for batch in changes:
                     written(self._write, batch)

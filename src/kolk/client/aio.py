@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from kolk.client.aio_handle import AsyncHandle
 from kolk.client.changelog import Changelog, OnPartition
 from kolk.client.database import Database
 from kolk.client.rows import Data
@@ -25,7 +26,6 @@ from kolk.errors import Closed, InvalidArgument, KolkError
 from kolk.model.follower import Follower
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.schema import Schema
-from kolk.model.table import TableInfo
 from kolk.runtime.threads import start_thread
 
 if TYPE_CHECKING:
@@ -108,32 +108,12 @@ class AsyncDatabase:
         return await _in_thread(self._pool, partial(call, *args, **options))
 
 
-class AsyncTable:
+class AsyncTable(AsyncHandle):
     """See ``kolk.Table``."""
 
     def __init__(self, table: Table, run: Callable[..., Awaitable[Any]]) -> None:
-        self._inner = table
-        self._run = run
+        super().__init__(table, run)
         self._lookups = _Lookups(table, run)
-
-    @property
-    def name(self) -> str:
-        """See ``kolk.Table.name``."""
-        return self._inner.name
-
-    @property
-    def schema(self) -> Schema:
-        """See ``kolk.Table.schema``."""
-        return self._inner.schema
-
-    @property
-    def info(self) -> TableInfo:
-        """See ``kolk.Table.info``."""
-        return self._inner.info
-
-    async def describe(self) -> dict[str, object]:
-        """See ``kolk.Table.describe``."""
-        return await self._run(self._inner.describe)
 
     async def put(self, data: Data, *args: Any, **options: Any) -> PutResult:
         """See ``kolk.Table.put``. Puts that are awaited together may be applied in any order, and one whose task is
@@ -246,6 +226,10 @@ class AsyncChangelog:
     def offsets(self) -> dict[str, int]:
         """See ``kolk.Changelog.offsets``."""
         return self._changelog.offsets
+
+    async def schema(self) -> Schema:
+        """See ``kolk.Changelog.schema``; awaited, since it may have to be asked for."""
+        return await asyncio.to_thread(lambda: self._changelog.schema)
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         return self._thread.each(iter(self._changelog))

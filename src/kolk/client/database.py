@@ -9,6 +9,7 @@ from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
+from kolk.model.alter_ddl import AddPartition, Alteration, AlterTable, DropPartition, SetOptions
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
 from kolk.model.follower import Follower
 from kolk.model.names import TableName, check_name
@@ -89,13 +90,15 @@ class Database:
         self._service.drop_follower(self._service.table(TableName.parse(table)).id, check_name(name, "follower"))
 
     def execute(self, statement: str) -> Table | pa.Table | None:
-        """Run one DDL statement: CREATE TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE, SHOW TABLES,
-        SHOW PARTITIONS and DESCRIBE (the answer is an Arrow table)."""
+        """Run one DDL statement: CREATE TABLE and ALTER TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE,
+        SHOW TABLES, SHOW PARTITIONS and DESCRIBE (the answer is an Arrow table)."""
         if not isinstance(statement, str):
             raise InvalidStatement(f"a statement is text, not a {type(statement).__name__}")
         match parse(statement):
             case CreateTable() as create:
                 return self._table(self._service.create_table(create.spec, if_not_exists=create.if_not_exists))
+            case AlterTable() | SetOptions() | AddPartition() | DropPartition() as alteration:
+                return self._altered(alteration)
             case DropTable(name=name, if_exists=if_exists):
                 return self.drop_table(str(name), if_exists=if_exists)
             case TruncateTable(name=name):
@@ -128,6 +131,21 @@ class Database:
     def _service(self) -> Service:
         return self._link.service
 
+    def _altered(self, alteration: Alteration) -> Table:
+        table = self.table(str(alteration.name))
+        match alteration:
+            case AlterTable():
+                operations = alteration.wanted(table.schema)
+                if operations or not alteration.is_lenient:
+                    table.alter(operations)
+            case SetOptions(options=options):
+                table.set_options(options)
+            case AddPartition(values=values, if_not_exists=if_not_exists):
+                table.add_partition(values, if_not_exists=if_not_exists)
+            case DropPartition(values=values, if_exists=if_exists):
+                table.drop_partition(values, if_exists=if_exists)
+        return table
+
     def _table(self, info: TableInfo) -> Table:
         return Table(self._link, info)
 
@@ -139,6 +157,7 @@ def _described(info: TableInfo) -> pa.Table:
             "column": [column.name for column in columns],
             "type": [str(column.type) for column in columns],
             "nullable": [column.nullable for column in columns],
+            "default": pa.array([column.default for column in columns], pa.string()),
             "key": [column.name in info.schema.primary_key for column in columns],
         }
         | ({"partition": [column.name in info.spec.partition_by for column in columns]} if info.is_partitioned else {})

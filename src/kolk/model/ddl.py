@@ -3,10 +3,11 @@
 It exists so that people and Spark jobs can say in SQL what the Python API says in calls::
 
     CREATE TABLE [IF NOT EXISTS] [database.]table (
-        column TYPE [NOT NULL] [PRIMARY KEY [NOT ENFORCED]], ...
+        column TYPE [NOT NULL] [DEFAULT literal] [PRIMARY KEY [NOT ENFORCED]], ...
         [PRIMARY KEY (column, ...) [NOT ENFORCED]]
     ) [PARTITIONED BY (column, ...)] [DISTRIBUTED [BY (column, ...)] INTO n BUCKETS]
       [WITH ('option' = 'value', ...)]
+    ALTER TABLE table ...                                     see kolk.model.alter_ddl
     DROP TABLE [IF EXISTS] table
     TRUNCATE TABLE table
     SHOW TABLES
@@ -20,28 +21,30 @@ of at most 1 MiB, recurses no deeper than types may be nested, and whatever the 
 ``InvalidInput``.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from kolk.errors import TooLarge
-from kolk.model.names import TableName, check_name
-from kolk.model.schema import COLUMNS_MAX, Column, Schema
+from kolk.model.alter_ddl import Alteration, read_alteration
+from kolk.model.clauses import (
+    LIST_LENGTH_MAX,
+    column_definition,
+    column_name,
+    column_text,
+    names_text,
+    options,
+    quoted_name,
+    refuse_comment,
+    table_name,
+)
+from kolk.model.names import TableName
+from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.tokens import Reader, Token, TokenKind, name_text, shown
-from kolk.model.types import read_type
+from kolk.model.tokens import Reader, Token, TokenKind
 
 STATEMENT_LENGTH_MAX = 1_048_576
 """In characters. A statement with the most and longest columns a table may have is less than half of it."""
-
-_LIST_LENGTH_MAX = COLUMNS_MAX + 1
-"""All the columns a table may have, and its primary key."""
-
-_AGGREGATES = re.compile(
-    "sum|product|max|min|(?:last|first)_value(?:_ignore_nulls)?|listagg|string_agg|bool_(?:and|or)|rbm(?:32|64)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ class DescribeTable:
     name: TableName
 
 
-Statement = CreateTable | DropTable | TruncateTable | ShowTables | ShowPartitions | DescribeTable
+Statement = CreateTable | Alteration | DropTable | TruncateTable | ShowTables | ShowPartitions | DescribeTable
 
 
 def parse(text: str) -> Statement:
@@ -124,12 +127,12 @@ def to_ddl(info: TableInfo) -> str:
     Options are written out even where they are the default, so that the text means the same to a later Kolk.
     """
     spec = info.spec
-    elements = [_column_text(column) for column in spec.schema.columns]
+    elements = [column_text(column) for column in spec.schema.columns]
     if spec.schema.primary_key:
-        elements.append(f"PRIMARY KEY ({_names_text(spec.schema.primary_key)})")
-    name = ".".join(map(_name_text, str(spec.name).split(".")))
-    key = f" BY ({_names_text(spec.bucket_key)})" if spec.bucket_key else ""
-    parts = f" PARTITIONED BY ({_names_text(spec.partition_by)})" if spec.partition_by else ""
+        elements.append(f"PRIMARY KEY ({names_text(spec.schema.primary_key)})")
+    name = ".".join(map(quoted_name, str(spec.name).split(".")))
+    key = f" BY ({names_text(spec.bucket_key)})" if spec.bucket_key else ""
+    parts = f" PARTITIONED BY ({names_text(spec.partition_by)})" if spec.partition_by else ""
     settings = [f"{_string_text(option)} = {_string_text(value)}" for option, value in spec.option_text.items()]
     return (
         f"CREATE TABLE {name} {_block_text(elements)}{parts} DISTRIBUTED{key} INTO {spec.buckets} BUCKETS"
@@ -144,66 +147,53 @@ def _statement(reader: Reader) -> Statement:
     if reader.accept("CREATE"):
         reader.expect("TABLE")
         return _create_table(reader)
+    if reader.accept("ALTER"):
+        reader.expect("TABLE")
+        return read_alteration(reader, table_name(reader))
     if reader.accept("DROP"):
         reader.expect("TABLE")
         if_exists = reader.accept_all("IF", "EXISTS")
-        return DropTable(name=_table_name(reader), if_exists=if_exists)
+        return DropTable(name=table_name(reader), if_exists=if_exists)
     if reader.accept("TRUNCATE"):
         reader.expect("TABLE")
-        return TruncateTable(name=_table_name(reader))
+        return TruncateTable(name=table_name(reader))
     if reader.accept("SHOW"):
         if reader.accept("PARTITIONS"):
-            return ShowPartitions(name=_table_name(reader))
+            return ShowPartitions(name=table_name(reader))
         reader.expect("TABLES")
         return ShowTables()
     if reader.accept("DESCRIBE") or reader.accept("DESC"):
-        return DescribeTable(name=_table_name(reader))
+        return DescribeTable(name=table_name(reader))
     reader.fail()
 
 
 def _create_table(reader: Reader) -> CreateTable:
     if_not_exists = reader.accept_all("IF", "NOT", "EXISTS")
-    name = _table_name(reader)
+    name = table_name(reader)
     schema = _schema(reader)
-    if reader.at("COMMENT"):
-        reader.refuse(reader.token, "table comments are not kept; leave COMMENT out, or write it as -- text")
+    refuse_comment(reader, "table")
     partition_by: tuple[str, ...] = ()
     if reader.accept("PARTITIONED"):
         reader.expect("BY")
-        partition_by = tuple(reader.listed(partial(_column_name, reader), _LIST_LENGTH_MAX))
+        partition_by = tuple(reader.listed(partial(column_name, reader), LIST_LENGTH_MAX))
     buckets, bucket_key = None, None
     if reader.accept("DISTRIBUTED"):
         bucket_key = (
-            tuple(reader.listed(partial(_column_name, reader), _LIST_LENGTH_MAX)) if reader.accept("BY") else None
+            tuple(reader.listed(partial(column_name, reader), LIST_LENGTH_MAX)) if reader.accept("BY") else None
         )
         reader.expect("INTO")
         buckets = int(reader.number("the number of buckets"))
         reader.expect("BUCKETS")
-    options = _options(reader) if reader.accept("WITH") else {}
+    settings = options(reader) if reader.accept("WITH") else {}
     return CreateTable(
         name=name,
         schema=schema,
         buckets=buckets,
         bucket_key=bucket_key,
-        options=options,
+        options=settings,
         if_not_exists=if_not_exists,
         partition_by=partition_by,
     )
-
-
-def _table_name(reader: Reader) -> TableName:
-    first = reader.name("a table name")
-    if not reader.accept("."):
-        return TableName.parse(reader.checked(first, partial(check_name, first.text, "table")))
-    second = reader.name("a table name")
-    database = reader.checked(first, partial(check_name, first.text, "database"))
-    table = reader.checked(second, partial(check_name, second.text, "table"))
-    return TableName.parse(f"{database}.{table}")
-
-
-def _column_name(reader: Reader) -> str:
-    token = reader.name("a column name")
-    return reader.checked(token, partial(check_name, token.text, "column"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +206,7 @@ class _Element:
 
 
 def _schema(reader: Reader) -> Schema:
-    elements = reader.listed(partial(_element, reader), _LIST_LENGTH_MAX)
+    elements = reader.listed(partial(_element, reader), LIST_LENGTH_MAX)
     keyed = [element for element in elements if element.key is not None]
     if len(keyed) > 1:
         reader.refuse(
@@ -230,62 +220,18 @@ def _schema(reader: Reader) -> Schema:
 def _element(reader: Reader) -> _Element:
     start = reader.token
     if reader.accept_all("PRIMARY", "KEY"):
-        key = tuple(reader.listed(partial(_column_name, reader), _LIST_LENGTH_MAX))
+        key = tuple(reader.listed(partial(column_name, reader), LIST_LENGTH_MAX))
         reader.accept_all("NOT", "ENFORCED")
         return _Element(start, None, key)
-    name = _column_name(reader)
-    data_type = read_type(reader)
-    _refuse_aggregate(reader)
-    required = reader.accept_all("NOT", "NULL")
-    _refuse_aggregate(reader)
-    key = (name,) if reader.accept_all("PRIMARY", "KEY") else None
+    column = column_definition(reader)
+    key = (column.name,) if reader.accept_all("PRIMARY", "KEY") else None
     if key is not None:
         reader.accept_all("NOT", "ENFORCED")
-    if reader.at("COMMENT"):
-        reader.refuse(reader.token, "column comments are not kept; leave COMMENT out, or write it as -- text")
-    return _Element(start, Column(name, data_type, not required), key)
-
-
-def _refuse_aggregate(reader: Reader) -> None:
-    if reader.token.kind is TokenKind.WORD and _AGGREGATES.fullmatch(reader.token.text):
-        reader.refuse(
-            reader.token,
-            f"{reader.token.text}: the aggregation merge engine is not available in this version;"
-            " leave the aggregate function out",
-        )
-
-
-def _options(reader: Reader) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for token, value in reader.listed(partial(_option, reader), _LIST_LENGTH_MAX):
-        if token.text in options:
-            reader.refuse(token, f"the option {shown(token.text)} is given twice")
-        options[token.text] = value
-    return options
-
-
-def _option(reader: Reader) -> tuple[Token, str]:
-    key = reader.string("an option name in single quotes")
-    reader.expect("=")
-    return key, reader.string("a value in single quotes").text
+    refuse_comment(reader, "column")
+    return _Element(start, column, key)
 
 
 # --- text -------------------------------------------------------------------------------------------
-
-_RESERVED = frozenset({"if", "primary"})
-"""The words that begin something else where a name may stand."""
-
-
-def _name_text(name: str) -> str:
-    return f"`{name}`" if name.lower() in _RESERVED else name_text(name)
-
-
-def _names_text(names: tuple[str, ...]) -> str:
-    return ", ".join(map(_name_text, names))
-
-
-def _column_text(column: Column) -> str:
-    return f"{_name_text(column.name)} {column.type.ddl}{'' if column.nullable else ' NOT NULL'}"
 
 
 def _string_text(text: str) -> str:
