@@ -259,7 +259,8 @@ def test_an_error_lets_no_control_character_through():
     [
         (
             "",
-            "line 1, column 1: found the end of the text, expected CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE or DESC",
+            "line 1, column 1: found the end of the text, expected CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE or"
+            " DESC",
         ),
         (
             "SELECT 1",

@@ -11,8 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from kolk.errors import SchemaChanged
+from kolk.model.defaults import default_values
+from kolk.model.kinds import Kind
 from kolk.model.options import ChangelogImage, DeleteBehavior, MergeEngine, TableOptions
-from kolk.model.schema import Schema
+from kolk.model.schema import Column, Schema
+from kolk.model.types import DataType
 
 Row = dict[str, Any]
 Change = tuple[str, Row]
@@ -37,6 +41,41 @@ def _plain(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         wide = array.type.bit_width == 64
         return array.cast(pa.int64() if wide else pa.int32()).to_pylist()
     return array.to_pylist()
+
+
+def default_of(column: Column) -> Any:
+    """The default of a column as a Python value; None if it has none."""
+    return None if column.default is None else default_values(column.default, column.type, 1)[0].as_py()
+
+
+def translated_row(row: Row, source: Schema, target: Schema) -> Row:
+    """A row of one version of a schema as one of another, column by column; SchemaChanged if a value does not fit."""
+    known = {column.id: column for column in source.columns}
+    found: Row = {}
+    for column in target.columns:
+        value = row[known[column.id].name] if column.id in known else default_of(column)
+        if value is None and not column.nullable:
+            value = default_of(column)
+        if value is None and not column.nullable:
+            raise SchemaChanged(f"{column.name} is never null")
+        if column.id in known and not _fits(value, column.type):
+            raise SchemaChanged(f"{value!r} is no {column.type}")
+        found[column.name] = value
+    return found
+
+
+def _fits(value: Any, type: DataType) -> bool:
+    """Whether a value of a type of the same family is one of this type."""
+    if value is None:
+        return True
+    if type.kind is Kind.CHAR:
+        return len(value) <= type.arguments[0]
+    if type.kind is Kind.FLOAT:
+        return value != value or struct.unpack("<f", struct.pack("<f", value))[0] == value
+    if type.kind is Kind.DECIMAL:
+        return len(value.as_tuple().digits) <= type.arguments[0]
+    bits = {Kind.TINYINT: 7, Kind.SMALLINT: 15, Kind.INT: 31}.get(type.kind)
+    return bits is None or -(2**bits) <= value < 2**bits
 
 
 class TableModel:
@@ -84,6 +123,12 @@ class TableModel:
                 self.rows[key] = nulled
         return self._changes(before)
 
+    def alter(self, schema: Schema, options: TableOptions) -> None:
+        """Go on in another version of the schema; the changelog shows nothing of it."""
+        self.rows = {key: translated_row(row, self._schema, schema) for key, row in self.rows.items()}
+        self._schema = schema
+        self._options = options
+
     def clear(self) -> list[Change]:
         """Remove everything."""
         before = dict(self.rows)
@@ -100,7 +145,7 @@ class TableModel:
                 return None
         if targets is None:
             return dict(row)
-        kept = old or dict.fromkeys(self._schema.names)
+        kept = old or {column.name: default_of(column) for column in self._schema.columns}
         given = {*self._schema.primary_key, *targets}
         return {name: row[name] if name in given else kept[name] for name in self._schema.names}
 
