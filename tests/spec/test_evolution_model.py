@@ -96,11 +96,23 @@ class EvolvingTable(RuleBasedStateMachine):
 
     # --- writes
 
-    @rule(data=st.data(), overwrite=st.booleans(), whole=st.booleans(), leaves_out=st.booleans())
+    @rule(data=st.data(), what=st.lists(st.sampled_from(["put"] * 6 + ["delete"] * 2 + ["truncate"]), max_size=4))
+    def write(self, data, what: list[str]) -> None:
+        """Several at once: a step is worth more the more has happened before it."""
+        for each in what:
+            match each:
+                case "put":
+                    self.put(data, *(data.draw(st.booleans()) for _ in range(3)))
+                case "delete":
+                    self.delete(data, *(data.draw(st.booleans()) for _ in range(2)))
+                case _:
+                    kolk.Table(self.db._link, self.infos[-1]).truncate()
+                    self.note(self.model.clear())
+
     def put(self, data, overwrite: bool, whole: bool, leaves_out: bool) -> None:
         table = self.handle(data)
         schema, mode = table.schema, "overwrite" if overwrite else "accumulate"
-        count = data.draw(st.integers(0, 4))
+        count = data.draw(st.integers(1, 4))
         if whole or not (self.is_default or overwrite):
             given = [self.row(data, schema, filled=leaves_out) for _ in range(count)]
             columns = None
@@ -122,7 +134,6 @@ class EvolvingTable(RuleBasedStateMachine):
             columns = [names[name].name for name in columns if names[name] is not None]
         self.note(self.model.upsert(rows, columns, overwrite=overwrite))
 
-    @rule(data=st.data(), whole=st.booleans(), overwrite=st.booleans())
     def delete(self, data, whole: bool, overwrite: bool) -> None:
         table = self.handle(data)
         schema = table.schema
@@ -162,20 +173,23 @@ class EvolvingTable(RuleBasedStateMachine):
         return self.model.delete(bare, None, overwrite=overwrite)
 
     @rule()
-    def retry_the_last_put(self) -> None:
+    def retry_what_was_done_last(self) -> None:
         if self.last_put is not None:
             info, given, columns, mode, tag = self.last_put
             kolk.Table(self.db._link, info).put(given, columns=columns, mode=mode, tag=tag)
-
-    @rule()
-    def truncate(self) -> None:
-        kolk.Table(self.db._link, self.infos[-1]).truncate()
-        self.note(self.model.clear())
+        if self.last_alter is not None:
+            before, operations = self.last_alter
+            assert kolk.Table(self.db._link, before).alter(operations) == self.current
 
     def note(self, changes) -> None:
         self.changes += [(kind, self.current.id, row) for kind, row in changes]
 
     # --- alters
+
+    @rule(data=st.data())
+    def alter_and_write(self, data) -> None:
+        self.alter(data)
+        self.put(data, *(data.draw(st.booleans()) for _ in range(3)))
 
     @rule(data=st.data())
     def alter(self, data) -> None:
@@ -190,12 +204,6 @@ class EvolvingTable(RuleBasedStateMachine):
         self.versions[spec.schema.id] = spec.schema
         self.model.alter(spec.schema, spec.options)
 
-    @rule()
-    def retry_the_last_alter(self) -> None:
-        if self.last_alter is not None:
-            before, operations = self.last_alter
-            assert kolk.Table(self.db._link, before).alter(operations) == self.current
-
     @rule(data=st.data())
     def alters_that_cannot_be_change_nothing(self, data) -> None:
         table = kolk.Table(self.db._link, self.infos[-1])
@@ -209,6 +217,12 @@ class EvolvingTable(RuleBasedStateMachine):
     # --- reads
 
     @rule(data=st.data())
+    def read(self, data) -> None:
+        self.get(data)
+        self.scan(data)
+        self.prefix(data, data.draw(st.sampled_from(["", "a", "b\0"])))
+        self.scan_some_columns(data)
+
     def get(self, data) -> None:
         table = self.handle(data)
         keys = data.draw(st.lists(KEYS, max_size=4))
@@ -219,14 +233,12 @@ class EvolvingTable(RuleBasedStateMachine):
         for key in keys[:1]:
             self.check(table, expected[: key in self.model.rows], lambda: table.get([rows[0]]).to_pylist())
 
-    @rule(data=st.data(), text=st.sampled_from(["", "a", "b\0"]))
     def prefix(self, data, text: str) -> None:
         table = self.handle(data)
         expected = [row for key, row in sorted(self.model.rows.items()) if key[0] == text]
 
         self.check(table, expected, lambda: table.prefix({table.schema.primary_key[0]: text}).to_pylist())
 
-    @rule(data=st.data())
     def scan(self, data) -> None:
         table = self.handle(data)
 
@@ -245,7 +257,6 @@ class EvolvingTable(RuleBasedStateMachine):
         else:
             assert found() == shown
 
-    @rule(data=st.data())
     def scan_some_columns(self, data) -> None:
         table = kolk.Table(self.db._link, self.infos[-1])
         names = data.draw(st.lists(st.sampled_from(self.current.names), min_size=1, unique=True))
@@ -257,18 +268,17 @@ class EvolvingTable(RuleBasedStateMachine):
 
     # --- restarts
 
-    @rule()
-    def reopen(self) -> None:
-        self.db.close()
-        self.go_on()
-
-    @rule(without_kv=st.booleans())
-    def kill(self, without_kv: bool) -> None:
-        """Go on from a copy of the files as they are now: what kill -9 leaves, with nothing flushed."""
+    @rule(how=st.sampled_from(["close", "kill", "kill and lose the KV"]))
+    def restart(self, how: str) -> None:
+        """A killed one goes on from a copy of the files as they are now: what kill -9 leaves, with nothing flushed."""
+        if how == "close":
+            self.db.close()
+            self.go_on()
+            return
         after = self.folder / str(self.lives + 1)
         shutil.copytree(self.folder / str(self.lives), after)
         self.db.close()
-        if without_kv:
+        if how != "kill":
             for kv in after.glob("tables/*/*/*/kv"):
                 shutil.rmtree(kv)
         self.lives += 1
