@@ -362,3 +362,20 @@ def test_no_secret_is_in_any_log_metric_error_or_status(serve, connect, schema, 
     assert "security.unauthenticated" in everything
     for hidden in (text, text.rpartition("_")[2], planted, "b" * 64, "row-secret"):
         assert hidden not in everything
+
+
+def test_altering_needs_the_right_to_alter_and_nothing_else(serve, connect, schema, tokens):
+    admin = secret(tokens, "*=all", name="admin")
+    alters = secret(tokens, "t=alter", name="alters")
+    writes = secret(tokens, "t=read,write,create,drop", name="writes")
+    server = serve()
+    connect(server, token=admin).create_table("t", schema)
+
+    table = connect(server, token=alters).table("t")
+    table.add_column("x", "int")
+
+    assert table.schema.names[-1] == "x"
+    other = connect(server, token=writes).table("t")
+    for change in (lambda: other.drop_column("x"), lambda: other.set_options({"table.log.ttl": "7d"})):
+        with pytest.raises(PermissionDenied, match="may not alter"):
+            change()

@@ -234,3 +234,29 @@ def test_what_a_callback_raises_comes_out_of_the_iteration(opened):
                     pass
 
     asyncio.run(main())
+
+
+def test_a_table_is_altered_and_refreshed(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            old = await db.table("t")
+            await table.put([{"id": 1, "v": "a"}])
+            await table.add_column("n", "int", default=5)
+            await table.rename_column("v", "text")
+            await table.widen_column("n", "bigint")
+            await table.move_column("n", first=True)
+            await table.add_column(kolk.Column("m", "int", nullable=False, default=1))
+            await table.drop_not_null("m")
+            await table.alter([kolk.DropColumn("m")])
+            assert await table.get_one(id=1) == {"n": 5, "id": 1, "text": "a"}
+            assert await old.get_one(id=1) == {"id": 1, "v": "a"}
+            assert (await old.refresh()).names == ("n", "id", "text")
+            await old.drop_column("n")
+            async with old.changelog() as changes:
+                assert [batch.num_rows async for batch in changes] == [1]
+                assert (await changes.schema()).id == 1
+            log = await db.create_table("log", kolk.Schema([kolk.Column("a", "int")]))
+            assert await log.set_options({"table.log.ttl": "7d"}) == {"table.log.ttl": "7d"}
+
+    asyncio.run(main())

@@ -17,13 +17,16 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NAMES = st.lists(TEXTS, max_size=5)
 WRITERS = st.binary(min_size=16, max_size=16)
 
+VERSIONS = st.integers(0, 65_535)
+COLUMNS = st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS)
+
 ACTIONS = st.one_of(
     st.builds(m.Hello, protocol=INT64, client=TEXTS),
     st.builds(m.Status),
     st.builds(
         m.CreateTable,
         name=TEXTS,
-        columns=st.lists(st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans()), max_size=4),
+        columns=st.lists(COLUMNS, max_size=4),
         primary_key=NAMES,
         buckets=INT64,
         bucket_key=NAMES,
@@ -33,6 +36,24 @@ ACTIONS = st.one_of(
     st.builds(m.GetTable, name=TEXTS),
     st.builds(m.ListTables),
     st.builds(m.DropTable, name=TEXTS, table=st.none() | IDS),
+    st.builds(
+        m.AlterTable,
+        table=IDS,
+        based_on=VERSIONS,
+        changes=st.lists(
+            st.one_of(
+                st.builds(m.AddColumn, COLUMNS, first=st.booleans(), after=st.none() | TEXTS),
+                st.builds(m.DropColumn, TEXTS),
+                st.builds(m.RenameColumn, TEXTS, TEXTS),
+                st.builds(m.WidenColumn, TEXTS, TEXTS),
+                st.builds(m.MoveColumn, TEXTS, first=st.booleans(), after=st.none() | TEXTS),
+                st.builds(m.DropNotNull, TEXTS),
+            ),
+            max_size=3,
+        ),
+    ),
+    st.builds(m.SetOptions, table=IDS, options=st.dictionaries(TEXTS, TEXTS, max_size=3)),
+    st.builds(m.GetSchema, table=IDS, schema_id=VERSIONS),
     st.builds(m.Truncate, table=IDS),
     st.builds(m.Bounds, table=IDS),
     st.builds(m.OffsetsAt, table=IDS, timestamp_ms=INT64),
