@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import kolk
 from kolk.errors import InvalidSchema, SchemaChanged
 from kolk.model.types import Kind
+from kolk.testing.copies import copy_of_one_moment
 from kolk.testing.evolutions import evolved
 from kolk.testing.oracle import TableModel, default_of, translated_row
 from kolk.testing.strategies import data_types
@@ -39,6 +40,7 @@ KINDS = (Kind.TINYINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE, Kind.CHAR
 TYPES = data_types(max_depth=0).filter(lambda type: type.kind in KINDS)
 VALUES = {
     Kind.TINYINT: [0, 5],
+    Kind.SMALLINT: [0, 300],
     Kind.INT: [0, 1, 2**30],
     Kind.BIGINT: [0, 1, 2**40],
     Kind.FLOAT: [0.5, 1.5],
@@ -276,7 +278,7 @@ class EvolvingTable(RuleBasedStateMachine):
             self.go_on()
             return
         after = self.folder / str(self.lives + 1)
-        shutil.copytree(self.folder / str(self.lives), after)
+        copy_of_one_moment(self.folder / str(self.lives), after)
         self.db.close()
         if how != "kill":
             for kv in after.glob("tables/*/*/*/kv"):

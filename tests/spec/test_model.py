@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import kolk
 from kolk.errors import Closed
+from kolk.testing.copies import copy_of_one_moment
 from kolk.testing.oracle import TableModel
 
 COLUMNS = [kolk.Column("k", "string"), kolk.Column("a", "bigint"), kolk.Column("b", "string")]
@@ -131,22 +131,6 @@ class TableAgainstADict(RuleBasedStateMachine):
         if hasattr(self, "db"):
             self.db.close()
             shutil.rmtree(self.folder)
-
-
-def copy_of_one_moment(source: Path, target: Path) -> None:
-    """RocksDB compacts in the background: a copy that it changed files under is no state that a kill could leave."""
-
-    def files() -> list[tuple[Path, int, int]]:
-        found = [(path, path.stat()) for path in sorted(source.rglob("*")) if path.is_file()]
-        return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in found]
-
-    while True:
-        with suppress(OSError):  # a file went between two looks
-            before = files()
-            shutil.copytree(source, target)
-            if files() == before:
-                return
-        shutil.rmtree(target, ignore_errors=True)
 
 
 def sorted_rows(rows) -> list[dict]:

@@ -221,3 +221,35 @@ def test_no_frame_of_an_older_version_is_written_after_an_alter_returned(db, pag
     later = list(pages.changelog(start=ends))
     assert later
     assert {tuple(batch.schema.names[4:]) for batch in later} == {("page", "pv", "title", "x")}
+
+
+# --- beside predicates and partitions
+
+
+def test_a_predicate_speaks_the_schema_of_its_handle(db, pages):
+    old = db.table("web.pages")
+    pages.alter([RenameColumn("pv", "views"), WidenColumn("views", "bigint"), DropColumn("title")])
+    pages.put([{"page": "/9", "views": 9}])
+
+    assert sorted(old.scan(where="pv >= 3 and title is null").to_arrow().column("page").to_pylist()) == ["/3", "/9"]
+    assert pages.scan(["page"], where="views = 9").to_arrow().to_pylist() == [{"page": "/9"}]
+
+
+def test_a_table_in_partitions_evolves_under_handles_of_all_ages(db):
+    table = db.execute(
+        "CREATE TABLE t (day STRING NOT NULL, k INT, a INT, PRIMARY KEY (day, k)) PARTITIONED BY (day)"
+        " DISTRIBUTED BY (k) INTO 2 BUCKETS"
+    )
+    old = db.table("t")
+    table.put([{"day": "mon", "k": n, "a": n} for n in range(4)])
+
+    table.alter([RenameColumn("k", "key"), AddColumn(kolk.Column("b", "int", default=1), first=True)])
+    old.put([{"day": "tue", "k": 1, "a": 1}])
+    table.put([{"day": "mon", "key": 1, "a": 10}])
+
+    assert old.get([("mon", 1), ("tue", 1)]).to_pylist() == [
+        {"day": "mon", "k": 1, "a": 10},
+        {"day": "tue", "k": 1, "a": 1},
+    ]
+    assert table.scan(where="day = 'tue'").to_arrow().to_pylist() == [{"b": 1, "day": "tue", "key": 1, "a": 1}]
+    assert {row["b"] for row in changes(table, schema="latest")} == {1}

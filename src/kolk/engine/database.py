@@ -235,8 +235,8 @@ class Engine:
         wanted = expected_columns(schema, write.action, write.columns, write.mode)
         write = replace(write, rows=checked_rows(write.rows, wanted), schema_id=schema.id)
         self._check_size(write.rows)
-        merger = self._tablets.merger(info)
-        shares = self._routing.split(info, merger.schema, merger.prepare(write), tag.writer + tag.seq)
+        prepared = self._tablets.merger(info).prepare(write)
+        shares = self._routing.split(info, prepared, tag.writer + tag.seq)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
         with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
@@ -301,7 +301,7 @@ class Engine:
             )
         start = codec.keys_of(schema).encode_prefix(rows, rows.num_columns)[0].as_py()
         values: list[bytes] = []
-        for bucket, _ in self._routing.find(info, schema, rows):
+        for bucket, _ in self._routing.find(info, rows, schema):
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 values = tablet.between(start, _successor(start))
         return self._merger(info).codec.decode_as(schema, stored_values(values), names)
@@ -532,7 +532,7 @@ class Engine:
     ) -> list[bytes | None]:
         """Look keys up in their buckets and put the answers in their places."""
         found: list[bytes | None] = [None] * len(encoded)
-        for bucket, places in self._routing.find(info, schema, keys):
+        for bucket, places in self._routing.find(info, keys, schema):
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 if places is None:
                     return tablet.get(encoded)

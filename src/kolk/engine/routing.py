@@ -30,18 +30,15 @@ class Routing:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def split(
-        self, info: TableInfo, schema: Schema, prepared: Prepared, spread: int
-    ) -> list[tuple[BucketId, Prepared]]:
+    def split(self, info: TableInfo, prepared: Prepared, spread: int) -> list[tuple[BucketId, Prepared]]:
         """The share of each bucket that has any, in the order of the keys; their partitions exist afterwards.
 
-        A write is prepared once, for this version of the table's schema, and then cut: to prepare every share by itself
-        costs the more the smaller they are. Without a bucket key the rows of a partition all go to one bucket, chosen
-        by ``spread``.
+        A write is prepared once and then cut: to prepare every share by itself costs the more the smaller they are.
+        Without a bucket key the rows of a partition all go to one bucket, chosen by ``spread``.
         """
         # Of a delete that the table ignores no row is left, and yet its buckets are to answer where they end.
         rows = prepared.rows if prepared.rows.num_rows else prepared.write.rows
-        names, codes = _codes(info, schema, rows, spread)
+        names, codes = _codes(info, prepared.schema, rows, spread)
         layout = self._ready(info, names) if info.is_partitioned else None
         counts = np.bincount(codes, minlength=len(names) * info.spec.buckets)
         present: list[int] = np.flatnonzero(counts).tolist()
@@ -56,11 +53,11 @@ class Routing:
         return list(zip(buckets, shares, strict=True))
 
     def find(
-        self, info: TableInfo, schema: Schema, keys: pa.RecordBatch
+        self, info: TableInfo, keys: pa.RecordBatch, schema: Schema | None = None
     ) -> Iterator[tuple[BucketId, list[int] | None]]:
         """Each bucket that some of these keys belong to, and their places, None for all of them; keys of partitions
-        that do not exist are left out."""
-        names, codes = _codes(info, schema, keys, 0)
+        that do not exist are left out. The keys are of this version of the table's schema, or the current one."""
+        names, codes = _codes(info, schema or info.schema, keys, 0)
         layout = self._partitions.of(info) if info.is_partitioned else None
         present = np.unique(codes).tolist()
         for code in present:

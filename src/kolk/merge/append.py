@@ -27,9 +27,8 @@ class Appender:
             raise DeletesDisabled("a log table is append only: it has no primary key to delete by")
         if write.schema_id not in (0, self.schema.id):
             write = translated_write(write, self.versions.spoken(write.schema_id), self.schema)
-        schema_id = self.schema.id
         return Prepared(
-            write=write, schema_id=schema_id, rule=LastRow(), keys=(), rows=write.rows, values=None, blind=True
+            write=write, schema=self.schema, rule=LastRow(), keys=(), rows=write.rows, values=None, blind=True
         )
 
     def merge(self, prepared: Prepared, olds: pa.BinaryArray) -> Changes:

@@ -37,9 +37,9 @@ class Prepared:
     """A write that is ready to meet the stored rows: distinct keys in order, one row each."""
 
     write: Write
-    """As it was asked for, should it have to be prepared again."""
-    schema_id: int
-    """The version that it was prepared for."""
+    """What was asked for, should it have to be prepared again."""
+    schema: Schema
+    """The version that it was prepared for, which the write's rows are of."""
     rule: Rule
     keys: Sequence[bytes]
     rows: pa.RecordBatch
@@ -82,7 +82,7 @@ class Merger:
         whole = write.action is Action.UPSERT and write.columns is None
         return Prepared(
             write=write,
-            schema_id=self.schema.id,
+            schema=self.schema,
             rule=rule,
             keys=self.keys.to_list(ordered),
             rows=rows,
@@ -97,7 +97,7 @@ class Merger:
         if prepared.blind:
             assert prepared.values is not None
             return blind(prepared.rows, prepared.keys, prepared.values)
-        assert prepared.schema_id == self.schema.id, "a put that was prepared for another version is prepared again"
+        assert prepared.schema.id == self.schema.id, "a put that was prepared for another version is prepared again"
         olds = self.codec.to_current(olds)
         found = olds.is_valid().to_numpy(zero_copy_only=False)
         if prepared.values is not None:

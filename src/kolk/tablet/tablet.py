@@ -339,9 +339,9 @@ class Tablet:
     def _is_current(self, pending: _Pending) -> bool:
         """Prepare a put again if the table was altered since; False if that shows that it cannot be."""
         prepared, merger = pending.prepared, self._merger
-        if prepared.schema_id != merger.schema.id:
+        if prepared.schema.id != merger.schema.id:
             try:
-                pending.prepared = merger.prepare(replace(prepared.write, schema_id=prepared.schema_id))
+                pending.prepared = merger.prepare(replace(prepared.write, schema_id=prepared.schema.id))
             except Exception as error:  # noqa: BLE001 - it fails alone; its caller raises this
                 pending.error = error
                 return False
