@@ -84,11 +84,47 @@ def test_rows_of_one_bucket_are_not_copied(meta):
 
 def test_the_buckets_of_ignored_deletes_are_asked_all_the_same(meta):
     info = table(31, 1, ["day"], {"table.delete.behavior": "ignore"})
-    write = prepared(info, [{"day": "a", "id": 1}, {"day": "b", "id": 1}], Action.DELETE)
+    route = routing(meta)
+    route._partitions.create(info, ["day=a", "day=b"])
+    write = prepared(info, [{"day": day, "id": 1} for day in "abc"], Action.DELETE)
 
-    shares = routing(meta).split(info, write, 0)
+    shares = route.split(info, write, 0)
 
     assert [(bucket.name, share.rows.num_rows) for bucket, share in shares] == [("day=a/0", 0), ("day=b/0", 0)]
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_deletes_come_to_the_partitions_that_there_are_and_make_none(meta, rows):
+    info, route = table(36, 3, ["day"]), routing(meta)
+    before = route._partitions.create(info, ["day=a", "day=b"])
+    write = prepared(info, rows, Action.DELETE)
+
+    shares = route.split(info, write, 0)
+
+    assert route._partitions.of(info) is before
+    got = [(row["day"], row["id"]) for _, share in shares for row in share.rows.to_pylist()]
+    assert sorted(got) == sorted({(row["day"], row["id"]) for row in rows if row["day"] in "ab"})
+    for bucket, share in shares:
+        assert {f"day={day}" for day in share.rows.column("day").to_pylist()} == {bucket.partition_name}
+        assert len(share.keys) == share.rows.num_rows
+
+
+def test_a_partition_that_goes_while_another_is_made_is_made_anew(meta):
+    class Fleeting(Partitions):
+        def create(self, info, names):
+            if "day=b" in names:
+                self.remove(info, self.named(info, "day=a"), [0])
+            return super().create(info, names)
+
+    info = table(37, 1, ["day"])
+    partitions = Fleeting(meta, ManualClock(), 1_000, [], check_table=lambda _: None)
+    partitions.create(info, ["day=a"])
+
+    shares = Routing(partitions).split(info, prepared(info, [{"day": day, "id": 1, "n": 1} for day in "ab"]), 0)
+
+    assert [bucket.partition_name for bucket, _ in shares] == ["day=a", "day=b"]
+    assert [bucket.partition for bucket, _ in shares] == [3, 4]
 
 
 def test_reading_makes_no_partition(meta):

@@ -1,6 +1,7 @@
 """From rows to the buckets that they belong to: by partition first, then by the hash of the bucket key.
 
-Writing makes the partitions that are missing, if the table lets it; reading never does. Both work on whole batches.
+Writing makes the partitions that are missing, if the table lets it; reading and deleting never do. All work on whole
+batches.
 """
 
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from kolk.model.ids import BucketId
 from kolk.model.partition import Layout, check_name
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
+from kolk.model.write import Action
 
 Codes = NDArray[np.int64] | NDArray[np.int32]
 
@@ -31,7 +33,8 @@ class Routing:
         self._partitions = partitions
 
     def split(self, info: TableInfo, prepared: Prepared, spread: int) -> list[tuple[BucketId, Prepared]]:
-        """The share of each bucket that has any, in the order of the keys; their partitions exist afterwards.
+        """The share of each bucket that has any, in the order of the keys; their partitions exist afterwards. There is
+        nothing to delete from partitions that do not exist, and none is made for it.
 
         A write is prepared once and then cut: to prepare every share by itself costs the more the smaller they are.
         Without a bucket key the rows of a partition all go to one bucket, chosen by ``spread``.
@@ -39,11 +42,14 @@ class Routing:
         # Of a delete that the table ignores no row is left, and yet its buckets are to answer where they end.
         rows = prepared.rows if prepared.rows.num_rows else prepared.write.rows
         names, codes = _codes(info, prepared.schema, rows, spread)
-        layout = self._ready(info, names) if info.is_partitioned else None
+        layout = None
+        if info.is_partitioned:
+            is_delete = prepared.write.action is Action.DELETE
+            layout = self._partitions.of(info) if is_delete else self._ready(info, names)
         counts = np.bincount(codes, minlength=len(names) * info.spec.buckets)
-        present: list[int] = np.flatnonzero(counts).tolist()
+        present = [code for code in np.flatnonzero(counts).tolist() if _is_there(info, layout, names, code)]
         buckets = [_bucket(info, layout, names, code) for code in present]
-        if len(buckets) == 1 or not prepared.rows.num_rows:
+        if not prepared.rows.num_rows or (len(present) == 1 and counts[present[0]] == rows.num_rows):
             return [(bucket, prepared) for bucket in buckets]
         # numpy sorts 16-bit numbers by radix: stable, and ten times as fast as wider ones.
         order = np.argsort(codes.astype(np.uint16 if len(counts) <= 2**16 else np.uint32), kind="stable")
@@ -61,7 +67,7 @@ class Routing:
         layout = self._partitions.of(info) if info.is_partitioned else None
         present = np.unique(codes).tolist()
         for code in present:
-            if layout is None or names[code // info.spec.buckets] in layout.partitions:
+            if _is_there(info, layout, names, code):
                 places = None if len(present) == 1 else np.flatnonzero(codes == code).tolist()
                 yield _bucket(info, layout, names, code), places
 
@@ -77,13 +83,14 @@ class Routing:
                 " partition by something coarser"
             )
         for name in missing:
-            check_name(info.spec.partition_by, name)
+            check_name(info.partition_columns, name)
         if not info.spec.options.dynamic_partitions:
             raise PartitionNotFound(
                 f"{info.name} has no partition {missing[0]}, and its puts make none"
                 " (table.dynamic-partition.enabled=false); add it first with table.add_partition(...)"
             )
-        return self._partitions.create(info, missing)
+        # All of them: one that was there may be gone by now.
+        return self._partitions.create(info, names)
 
 
 def _codes(info: TableInfo, schema: Schema, rows: pa.RecordBatch, spread: int) -> tuple[list[str], Codes]:
@@ -121,6 +128,10 @@ def _slice(prepared: Prepared, start: int, count: int) -> Prepared:
         rows=rows,
         values=None if prepared.values is None else prepared.values.slice(start, count),
     )
+
+
+def _is_there(info: TableInfo, layout: Layout | None, names: list[str], code: int) -> bool:
+    return layout is None or names[code // info.spec.buckets] in layout.partitions
 
 
 def _bucket(info: TableInfo, layout: Layout | None, names: list[str], code: int) -> BucketId:

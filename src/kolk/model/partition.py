@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, PartitionDropped
 from kolk.model.kinds import Kind
+from kolk.model.names import NAME_LENGTH_MAX
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 
@@ -29,6 +30,7 @@ a table has this name: theirs have an equals sign."""
 
 PARTITION_COLUMNS_MAX = 8
 _VALUE_LENGTH_MAX = 200
+_NAME_LENGTH_MAX = PARTITION_COLUMNS_MAX * (NAME_LENGTH_MAX + _VALUE_LENGTH_MAX + 2)
 _VALUE = re.compile(rf"(?!__)[A-Za-z0-9_-]{{1,{_VALUE_LENGTH_MAX}}}")
 _RULE = f"its values are 1 to {_VALUE_LENGTH_MAX} of A-Z a-z 0-9 _ -, not starting with two underscores"
 _KINDS = (
@@ -164,14 +166,22 @@ def check_partition_by(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_name(columns: Sequence[str], name: str) -> None:
-    """Raise InvalidRows if the values of these columns, from which a name was made, cannot stand in one."""
+def check_name(columns: Sequence[Column], name: str) -> None:
+    """Raise InvalidRows if the values of these columns, from which a name was made, cannot stand in one, or would not
+    be read back from it: it would name a partition that nobody can name."""
+    names = [column.name for column in columns]
     parts = [part.partition("=") for part in name.split("/")]
-    if [column for column, *_ in parts] != list(columns) or not all(_VALUE.fullmatch(value) for *_, value in parts):
+    if [column for column, *_ in parts] != names or not all(_VALUE.fullmatch(value) for *_, value in parts):
         raise InvalidRows(
             f"{name[:100]!r} cannot be a partition: {_RULE}. The partition column{'s' * (len(columns) > 1)}"
-            f" {', '.join(columns)} must hold such values"
+            f" {', '.join(names)} must hold such values"
         )
+    try:
+        is_same = partition_name(columns, values_of(name)) == name
+    except InvalidArgument:
+        is_same = False
+    if not is_same:
+        raise InvalidRows(f"{name[:100]!r} cannot be a partition: a value of {', '.join(names)} is out of range")
 
 
 def partition_name(columns: Sequence[Column], values: Mapping[str, Any]) -> str:
@@ -184,7 +194,8 @@ def partition_name(columns: Sequence[Column], values: Mapping[str, Any]) -> str:
 
 def parse_partition(columns: Sequence[Column], name: str) -> str:
     """A partition's name as somebody wrote it, in its one right form."""
-    parts = [part.partition("=") for part in name.split("/")] if isinstance(name, str) else []
+    is_text = isinstance(name, str) and len(name) <= _NAME_LENGTH_MAX
+    parts = [part.partition("=") for part in name.split("/")] if is_text else []
     if not parts or any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) < len(parts):
         example = "/".join(f"{column.name}=..." for column in columns)
         raise InvalidArgument(f"{str(name)[:100]!r} is not a partition of this table; write {example}")
@@ -227,9 +238,10 @@ def _text(column: Column, value: Any) -> str:
     """A value in the one form that its column's rows would give it: 1 and "01" are the same day of an int column."""
     try:
         array = _array(column, [value]) if isinstance(value, str) else pa.array([value], column.type.arrow)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+    except (ValueError, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise InvalidArgument(
-            f"{value!r} is not a value of the partition column {column.name!r}, a {column.type}: {error}"
+            f"{str(value)[:100]!r} is not a value of the partition column {column.name!r}, a {column.type}:"
+            f" {str(error)[:200]}"
         ) from error
     if array.null_count:
         raise InvalidArgument(f"the partition column {column.name!r} cannot be null")
