@@ -6,7 +6,7 @@ any of its changes, that one is gone after the last of its changes that this rea
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kolk.errors import OffsetOutOfRange, PartitionDropped, PartitionNotFound
@@ -19,7 +19,9 @@ from kolk.model.partition import (
     PartitionEvent,
     PartitionEventKind,
     RecordedEvent,
+    matching,
 )
+from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo
 from kolk.tablet.signal import Signal
 
@@ -121,20 +123,33 @@ class TableChanges:
                 f"what became of partitions is known from event {layout.start} on, and this reader is at"
                 f" {self._position}; scan the table and go on from the scan's offsets"
             )
-        for event in layout.since(self._position):
-            # Past its stop a reader is told only why a bucket that it waits for will not come.
+        coming = layout.since(self._position)
+        until = self._told_until(feed.stop, coming)
+        for event in coming:
+            if until is not None and event.number >= until:
+                return None
+            self._position = event.number + 1
             is_due = feed.stop is None or event.number < feed.stop
-            if is_due:
-                self._position = event.number + 1
             told = self._dropped(event) if event.kind is PartitionEventKind.DROPPED else self._created(event, is_due)
             if told is not None:
                 return told
         return None
 
+    def _told_until(self, stop: int | None, coming: Sequence[RecordedEvent]) -> int | None:
+        """Up to which event this reader is told of them. Past its stop it must know why a bucket that it waits for will
+        not come, and is told first of what came before that."""
+        if stop is None or not coming:
+            return stop
+        mine = {bucket.partition for bucket in self._offsets}
+        drops = (event for event in coming if event.kind is PartitionEventKind.DROPPED and event.partition.id in mine)
+        return max([stop, *(event.number + 1 for event in drops)])
+
     def _created(self, event: RecordedEvent, is_due: bool) -> PartitionEvent | None:
-        if self._feed is None or self._feed.buckets is None or not is_due:
+        if self._feed is None or self._feed.buckets is None:
             return None
         buckets = list(self._feed.buckets(event.partition))
+        if not is_due:
+            return self._event(event, 0) if buckets else None  # told in its place; its rows are past the stop
         self._offsets.update(dict.fromkeys(buckets, 0))
         self._turns.extend(buckets)
         return self._event(event, 0) if buckets else None
@@ -160,17 +175,28 @@ class TableChanges:
         )
 
 
-def starts_at(info: TableInfo, known: Iterable[Partition], starts: Mapping[str, int]) -> dict[BucketId, int]:
-    """Where to start in the buckets of a partitioned table: ``known`` are its partitions at the reader's position.
+def starts_at(
+    info: TableInfo, layout: Layout, starts: Mapping[str, int], stop: int | None, where: Predicate | None = None
+) -> dict[BucketId, int]:
+    """Where to start in the buckets of a partitioned table that a predicate selects; what came after ``stop`` is left
+    out.
 
     Whoever keeps track of partitions reads them all, each from its beginning unless told otherwise.
     """
-    buckets = {bucket.name: bucket for partition in known for bucket in info.buckets_of(partition)}
+    position = starts.get(PARTITIONS, layout.position)
+    if not layout.start <= position <= layout.position:
+        raise OffsetOutOfRange(
+            f"the record of the partitions of {info.name} has events {layout.start} to {layout.position}; {position} is"
+            " not among them; scan the table and go on from the scan's offsets"
+        )
+    known = layout.at(position)
+    chosen = matching(info.partition_columns, list(known), where)
+    buckets = {bucket.name: bucket for name in chosen for bucket in info.buckets_of(known[name])}
     unknown = [name for name in starts if name not in buckets and name != PARTITIONS]
     if unknown:
         raise PartitionNotFound(
-            f"the offsets name a bucket {unknown[0]!r} of {info.name}, and there was none of that name at their place"
-            " in the record of partitions; scan the table and go on from the scan's offsets"
+            f"the offsets name a bucket {unknown[0][:200]!r} of {info.name}, and there was none of that name at their"
+            " place in the record of partitions; scan the table and go on from the scan's offsets"
         )
-    names = buckets if PARTITIONS in starts else starts
-    return {buckets[name]: starts.get(name, 0) for name in names}
+    read = [buckets[name] for name in (buckets if PARTITIONS in starts else starts)]
+    return {bucket: starts.get(bucket.name, 0) for bucket in read if stop is None or bucket.partition < stop}

@@ -7,9 +7,10 @@ checked against the table before anything else happens.
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from kolk.errors import (
     TooLarge,
     UsedAfterFork,
 )
-from kolk.merge.engine import Merger
+from kolk.merge.engine import Merger, Prepared
 from kolk.model.ddl import to_ddl
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
@@ -68,6 +69,8 @@ from kolk.tablet.signal import Signal
 GET_KEYS_MAX = 1_000_000
 _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
+_TRIES = 3
+"""How often a look at all buckets is begun anew because partitions came or went, before they have to wait for it."""
 
 
 class Engine:
@@ -96,7 +99,7 @@ class Engine:
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
         self._routing = Routing(self._partitions)
-        open_max = min(config.buckets_open_max, file_handles() // _HANDLES_PER_BUCKET)
+        open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
         self._tablets = Tablets(
             folder.path / "tables", disk, opening, self._catalog.versions, self._check_alive, self._clock, open_max
         )
@@ -141,8 +144,10 @@ class Engine:
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
         self._check_usable()
+        spec = spec.in_zone(self._zone())
+        self._partitions.check_room(spec, self._lives.wanted(spec))
         try:
-            info = self._catalog.create(spec.in_zone(self._zone()), self._clock.now_ms())
+            info = self._catalog.create(spec, self._clock.now_ms())
         except TableExists:
             if not if_not_exists:
                 raise
@@ -239,15 +244,9 @@ class Engine:
         shares = self._routing.split(info, prepared, tag.writer + tag.seq)
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
-        with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
-            for tablet, (_, share) in zip(tablets, shares, strict=True):
-                try:
-                    acknowledged[tablet.bucket.name] = tablet.put(share, tag)
-                except KolkError as error:
-                    failed[tablet.bucket.name] = error
-                except Exception as error:  # noqa: BLE001 - raised below, with what became of the other buckets
-                    failed[tablet.bucket.name] = InternalError(f"bucket {tablet.bucket.name}: {error!r}")
-                    failed[tablet.bucket.name].__cause__ = error
+        # No more at once than may be open: rows of a thousand partitions need not have them all in memory.
+        for start in range(0, len(shares), self._tablets.open_max):
+            self._apply(info, shares[start : start + self._tablets.open_max], tag, acknowledged, failed)
         if (acknowledged and failed) or any(isinstance(error, OutcomeUnknown) for error in failed.values()):
             # Nobody knows yet whether such a bucket has the put, so its tag must not be lost.
             raise PartialPut(acknowledged, failed, tag)
@@ -320,31 +319,35 @@ class Engine:
         self._merger(info)
         if where is not None:
             where.check(schema)
-        while True:
+        for attempt in count(1):
             # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
-            layout = self._partitions.of(info)
-            still = self._partitions.still() if info.is_partitioned else nullcontext()
             with (
+                self._still(info, attempt > _TRIES),
                 suppress(PartitionDropped),
                 self._tablets.use(info, self._partitions.buckets(info, where)) as tablets,
-                still,
+                self._still(info),
             ):
-                if self._partitions.of(info) is layout:
+                self._info(table)  # a dropped table has no partitions, and is not empty
+                layout = self._partitions.of(info)
+                if [tablet.bucket for tablet in tablets] == list(self._partitions.buckets(info, where)):
                     places = {PARTITIONS: layout.position} if info.is_partitioned else {}
                     return TableScan.open(tablets, schema, names, limit, self.config.scan_page_rows, places, where)
+        raise AssertionError("the last attempt succeeds")
 
     # --- the log
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
         """The start and end offset of every bucket, and of the record of partitions if there is one."""
         info = self._info(table)
-        while True:
-            layout = self._partitions.of(info)
-            with suppress(PartitionDropped):
+        for attempt in count(1):
+            with self._still(info, attempt > _TRIES), suppress(PartitionDropped):
+                layout = self._partitions.of(info)
                 states = [self._tablets.state(info, bucket) for bucket in self._partitions.buckets(info)]
+                self._info(table)  # see open_scan
                 if self._partitions.of(info) is layout:
                     record = {PARTITIONS: (layout.start, layout.position)} if info.is_partitioned else {}
                     return {state.bucket.name: (state.start, state.end) for state in states} | record
+        raise AssertionError("the last attempt succeeds")
 
     def open_offsets(self) -> Iterator[BucketOffsets]:
         """Where the logs of the buckets that are open start and end; none is opened for it."""
@@ -387,17 +390,14 @@ class Engine:
             buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
             return TableChanges(read, self._signal(table), buckets, stops)
         layout = self._partitions.of(info)
-        position, stop = starts.get(PARTITIONS, layout.position), stops.get(PARTITIONS)
-        there = layout.at(position)
-        known = [there[name] for name in matching(info.partition_columns, list(there), where)]
-        known = [each for each in known if stop is None or each.id < stop]
+        stop = stops.get(PARTITIONS)
         feed = PartitionFeed(
             layout=partial(self._partitions.of, info),
-            position=position,
+            position=starts.get(PARTITIONS, layout.position),
             stop=stop,
             buckets=partial(_buckets_of_new, info, where) if PARTITIONS in starts else None,
         )
-        return TableChanges(read, self._signal(table), starts_at(info, known, starts), stops, feed)
+        return TableChanges(read, self._signal(table), starts_at(info, layout, starts, stop, where), stops, feed)
 
     # --- followers
 
@@ -423,7 +423,9 @@ class Engine:
             if bookmarks:
                 states, now_ms = self._states(info), self._clock.now_ms()
                 found += [
-                    described(info, name, bookmarks[name], states, now_ms, self._followers.ttl_ms)
+                    described(
+                        info, name, bookmarks[name], states, self._partitions.of(info), now_ms, self._followers.ttl_ms
+                    )
                     for name in sorted(bookmarks)
                 ]
         return found
@@ -473,6 +475,35 @@ class Engine:
         if not info.is_partitioned:
             raise InvalidArgument(f"{info.name} has no partitions; create the table with partition_by=[...]")
         return info, self._partitions.of(info)
+
+    def _apply(
+        self,
+        info: TableInfo,
+        shares: Sequence[tuple[BucketId, Prepared]],
+        tag: PlainTag,
+        acknowledged: dict[str, int],
+        failed: dict[str, KolkError],
+    ) -> None:
+        """Let each bucket have its share of a put, and note what became of it."""
+        try:
+            with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
+                for tablet, (bucket, share) in zip(tablets, shares, strict=True):
+                    try:
+                        acknowledged[bucket.name] = tablet.put(share, tag)
+                    except KolkError as error:
+                        failed[bucket.name] = error
+                    except Exception as error:  # noqa: BLE001 - raised with what became of the other buckets
+                        failed[bucket.name] = InternalError(f"bucket {bucket.name}: {error!r}")
+                        failed[bucket.name].__cause__ = error
+        except KolkError as error:
+            # They cannot be opened, so none of them has any of it.
+            if not acknowledged and not failed:
+                raise
+            failed.update({bucket.name: error for bucket, _ in shares})
+
+    def _still(self, info: TableInfo, is_wanted: bool = True) -> AbstractContextManager[None]:
+        """No partition of this table comes or goes within the block."""
+        return self._partitions.still() if is_wanted and info.is_partitioned else nullcontext()
 
     def _states(self, info: TableInfo) -> list[BucketState]:
         """What is known of a table's buckets, without those that go meanwhile."""

@@ -12,7 +12,7 @@ nobody may appear who needs them.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from kolk.codec.follower import decode_bookmark, encode_bookmark
@@ -30,7 +30,7 @@ from kolk.errors import (
 from kolk.model.follower import FOLLOWERS_MAX, Bookmark, Follower, FollowerState, Session, moment
 from kolk.model.ids import BucketId, TableId
 from kolk.model.names import check_name
-from kolk.model.partition import PARTITIONS
+from kolk.model.partition import PARTITIONS, Layout
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import ABSENT, Meta, MetaChange
@@ -46,7 +46,7 @@ _TOUCHES_PER_TTL = 20
 
 
 class Followers:
-    """The followers of a database. Thread-safe: one lock, taken before a tablet's and before meta's."""
+    """The followers of a database. Thread-safe: one lock, taken before those of partitions, of tablets and of meta."""
 
     def __init__(self, meta: Meta, clock: Clock, ttl_ms: int, partitions: Partitions, tables: set[TableId]) -> None:
         # Constant after construction.
@@ -74,7 +74,7 @@ class Followers:
         Without ``starts`` a new follower begins where the log does. One that exists is told no other start.
         """
         check_name(name, "follower")
-        with self._lock:
+        with self._lock, self._unmoved(info):
             known = self._of(info).get(name)
             found = bounds()
             offsets = self._first_offsets(info, starts, found) if known is None else known.offsets
@@ -96,7 +96,7 @@ class Followers:
         self, info: TableInfo, name: str, epoch: int, offsets: Mapping[str, int], bounds: Callable[[], Bounds]
     ) -> None:
         """Move a follower forward; with no offsets, only say that it is in use."""
-        with self._lock:
+        with self._lock, self._unmoved(info):
             known = self._of(info).get(name)
             if known is None:
                 raise FollowerNotFound(f"the follower {name!r} of {info.name} was dropped; open it anew to begin again")
@@ -106,8 +106,12 @@ class Followers:
                     " the two, or give each a name of its own"
                 )
             found = bounds()
-            buckets = self._buckets_at(info, offsets.get(PARTITIONS, known.position))
-            self._check_written(info, offsets, buckets, found)
+            self._check_recorded(info, name, known, found)
+            buckets: Sequence[BucketId] = []
+            position = offsets.get(PARTITIONS, known.position)
+            if position >= known.position:  # else it was delayed on its way, and the buckets it names may be gone
+                buckets = self._buckets_at(info, position)
+                self._check_written(info, offsets, buckets, found)
             now_ms = self._clock.now_ms()
             moved = known.moved(offsets, buckets, now_ms)
             self._check_kept(info, name, moved, found)
@@ -149,6 +153,10 @@ class Followers:
         with self._lock:
             yield
 
+    def _unmoved(self, info: TableInfo) -> AbstractContextManager[None]:
+        """While its partitions are looked at, none comes or goes: offsets are known by name."""
+        return self._partitions.still() if info.is_partitioned else nullcontext()
+
     def _of(self, info: TableInfo) -> dict[str, Bookmark]:
         if info.id in self._dropped:
             raise TableNotFound(f"the table {str(info.name)!r} was dropped")
@@ -160,16 +168,10 @@ class Followers:
 
     def _check_kept(self, info: TableInfo, name: str, bookmark: Bookmark, bounds: Bounds) -> None:
         """Whether the log still has everything that the follower has not seen."""
-        how = f"drop it with db.drop_follower({str(info.name)!r}, {name!r}) and choose where to start anew"
-        if info.is_partitioned and bookmark.position < bounds[PARTITIONS][0]:
-            raise HolderLost(
-                f"the follower {name!r} of {info.name} is at event {bookmark.position} of the record of partitions,"
-                f" which starts at {bounds[PARTITIONS][0]} now; {how}"
-            )
+        self._check_recorded(info, name, bookmark, bounds)
+        how = _anew(info, name)
         for bucket in self._partitions.buckets(info):
-            # One that came or went since the bounds were taken is for the reader to meet.
-            start, end = bounds.get(bucket.name, (0, bookmark.offset_of(bucket)))
-            offset = bookmark.offset_of(bucket)
+            (start, end), offset = bounds[bucket.name], bookmark.offset_of(bucket)
             if offset < start:
                 raise HolderLost(
                     f"the follower {name!r} of {info.name} is at offset {offset} of bucket {bucket.name!r},"
@@ -182,17 +184,27 @@ class Followers:
                     f" whose log ends at {end}: the log has lost what was not synced; {how}"
                 )
 
+    def _check_recorded(self, info: TableInfo, name: str, bookmark: Bookmark, bounds: Bounds) -> None:
+        """Whether the record of partitions still has everything that the follower has not seen."""
+        if info.is_partitioned and bookmark.position < bounds[PARTITIONS][0]:
+            raise HolderLost(
+                f"the follower {name!r} of {info.name} is at event {bookmark.position} of the record of partitions,"
+                f" which starts at {bounds[PARTITIONS][0]} now; {_anew(info, name)}"
+            )
+
     def _check_written(
         self, info: TableInfo, offsets: Mapping[str, int], buckets: Sequence[BucketId], bounds: Bounds
     ) -> None:
         """Whether these offsets are of buckets that there are, or were, and not past the end of their logs."""
         known = {bucket.name: bucket for bucket in buckets}
         for name, offset in offsets.items():
-            if name == PARTITIONS:
+            if name == PARTITIONS and info.is_partitioned:
                 continue
             if name not in known:
-                raise InvalidArgument(f"there is no bucket {name!r}; the buckets are {', '.join(list(known)[:20])}")
-            end = bounds[name][1] if name in bounds and self._is_there(info, known[name]) else offset
+                raise InvalidArgument(
+                    f"there is no bucket {name[:200]!r}; the buckets are {', '.join(list(known)[:20])}"
+                )
+            end = bounds[name][1] if self._is_there(info, known[name]) else offset
             if offset > end:
                 raise OffsetOutOfRange(f"bucket {name!r} ends at {end}; {offset} is not written yet")
 
@@ -204,7 +216,7 @@ class Followers:
         unknown = [name for name in starts if name not in buckets]
         if unknown:
             raise InvalidArgument(
-                f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(list(buckets)[:20])}"
+                f"start names a bucket {unknown[0][:200]!r}; the buckets are {', '.join(list(buckets)[:20])}"
             )
         offsets: dict[str, int] = {}
         for name, bucket in buckets.items():
@@ -265,10 +277,16 @@ class Followers:
 
 
 def described(
-    info: TableInfo, name: str, bookmark: Bookmark, buckets: Sequence[BucketState], now_ms: int, ttl_ms: int
+    info: TableInfo,
+    name: str,
+    bookmark: Bookmark,
+    buckets: Sequence[BucketState],
+    layout: Layout,
+    now_ms: int,
+    ttl_ms: int,
 ) -> Follower:
     """A follower as people see it."""
-    state = bookmark.state({each.bucket: each.start for each in buckets}, now_ms, ttl_ms)
+    state = bookmark.state({each.bucket: each.start for each in buckets}, layout.start, now_ms, ttl_ms)
     pinned_bytes = sum(bytes_from(each.segments, bookmark.offset_of(each.bucket)) for each in buckets)
     return Follower(
         table=str(info.name),
@@ -290,6 +308,10 @@ def _check_same_start(info: TableInfo, name: str, bookmark: Bookmark, starts: Ma
         f"{info.name} has a follower {name!r} already, which goes on where it was: leave start out, or drop it first"
         f" with db.drop_follower({str(info.name)!r}, {name!r})"
     )
+
+
+def _anew(info: TableInfo, name: str) -> str:
+    return f"drop it with db.drop_follower({str(info.name)!r}, {name!r}) and choose where to start anew"
 
 
 def _key(table: TableId, name: str) -> str:

@@ -15,11 +15,11 @@ from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
 from kolk.engine.partitions import Partitions, gone
 from kolk.engine.tablets import Tablets
-from kolk.errors import Closed, KolkError, PartitionExists, PartitionNotFound, TableNotFound
+from kolk.errors import Closed, KolkError, PartitionDropped, PartitionExists, PartitionNotFound, TableNotFound
 from kolk.model.follower import FollowerState
 from kolk.model.ids import BucketId, TableId
 from kolk.model.partition import Partition
-from kolk.model.table import TableInfo
+from kolk.model.table import TableInfo, TableSpec
 from kolk.runtime.clock import Clock
 from kolk.tablet.tablet import Tablet
 
@@ -66,16 +66,24 @@ class PartitionLives:
                 raise PartitionNotFound(f"the partition {partition.name} was dropped, and made anew, by somebody else")
             for tablet in filter(None, tablets):
                 held.enter_context(tablet.held())
-            self._partitions.remove(info, partition, [tablet and tablet.end for tablet in tablets])
-            for tablet in filter(None, tablets):
-                tablet.retire(gone(tablet.bucket))
+            try:
+                self._partitions.remove(info, partition, [tablet and tablet.end for tablet in tablets])
+            finally:
+                # Also if an interrupt came once it was removed: nothing may be acknowledged any more.
+                if self._partitions.of(info).partitions.get(partition.name) != partition:
+                    for tablet in filter(None, tablets):
+                        tablet.retire(gone(tablet.bucket))
         self._tablets.drop_partition(buckets[0])
         self._notify(info.id)
 
+    def wanted(self, spec: TableSpec) -> list[str]:
+        """The partitions that a table should have ready now."""
+        auto = spec.options.auto_partition
+        return [] if auto is None else [f"{auto.key}={value}" for value in auto.wanted(self._clock.now_ms())]
+
     def prepare(self, info: TableInfo) -> None:
         """Make the partitions that should be ready now."""
-        auto = info.spec.options.auto_partition
-        wanted = [] if auto is None else [f"{auto.key}={value}" for value in auto.wanted(self._clock.now_ms())]
+        wanted = self.wanted(info.spec)
         if not set(wanted) <= self._partitions.of(info).partitions.keys():
             self._partitions.create(info, wanted)
             self._notify(info.id)
@@ -84,11 +92,12 @@ class PartitionLives:
         """Make what should be ready and remove what is past its time. A table that fails does not stop the others."""
         for info in self._catalog.list():
             try:
-                self.prepare(info)
+                # First what is past its time: a table that is full has no room for what should be ready.
                 for partition in self._expired(info):
                     self.drop(info, partition)
                     _log.info("the partition %s of %s has expired", partition.name, info.name)
-            except (TableNotFound, PartitionNotFound, Closed):
+                self.prepare(info)
+            except (TableNotFound, PartitionNotFound, PartitionDropped, Closed):
                 continue  # somebody was quicker, or the database is about to close
             except KolkError as error:
                 _log.warning("the partitions of %s are not brought up to date: %s", info.name, error)
@@ -117,7 +126,7 @@ class PartitionLives:
         states = [self._tablets.state(info, bucket) for bucket in buckets] if bookmarks else []
         starts, ttl_ms = {state.bucket: state.start for state in states}, self._followers.ttl_ms
         return any(
-            bookmark.state(starts, now_ms, ttl_ms) is FollowerState.LIVE
+            bookmark.state(starts, self._partitions.of(info).start, now_ms, ttl_ms) is FollowerState.LIVE
             and any(bookmark.offset_of(state.bucket) < state.end for state in states)
             for bookmark in bookmarks
         )

@@ -19,7 +19,7 @@ from kolk.model.auto_partition import AUTO_PARTITION_RETENTION
 from kolk.model.ids import BucketId, TableId
 from kolk.model.partition import Layout, Partition, PartitionEventKind, RecordedEvent, matching, values_of
 from kolk.model.predicate import Predicate
-from kolk.model.table import TableInfo
+from kolk.model.table import TableInfo, TableSpec
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import ABSENT, RECORD_BYTES_MAX, Meta, MetaChange
 
@@ -100,18 +100,8 @@ class Partitions:
             self._check_table(info.id)
             layout = self.of(info)
             missing = [name for name in dict.fromkeys(names) if name not in layout.partitions]
-            most = min(self.most, _BUCKETS_MAX // info.spec.buckets)
-            if len(layout.partitions) + len(missing) > most:
-                raise TooManyPartitions(
-                    f"{info.name} has {len(layout.partitions):,} partitions of at most {most:,}, and {missing[0]} is"
-                    f" not among them; drop some first, or partition by something coarser"
-                )
-            text_bytes = sum(len(name) + _OFFSET_BYTES_MAX for name in (*layout.partitions, *missing))
-            if missing and text_bytes * info.spec.buckets > _NAMES_BYTES_MAX:
-                raise TooManyPartitions(
-                    f"the names of the buckets of {info.name} would be too long for one record of offsets; drop some"
-                    " partitions first, or use shorter values or fewer buckets"
-                )
+            if missing:
+                self._check_room(info.spec, list(layout.partitions), missing)
             now_ms = self._clock.now_ms()
             for name in missing:
                 _check_time(info, name, now_ms)
@@ -153,6 +143,24 @@ class Partitions:
         with self._lock:
             yield
 
+    def check_room(self, spec: TableSpec, names: Sequence[str]) -> None:
+        """Whether a table that is yet to be made may have these partitions."""
+        self._check_room(spec, [], names)
+
+    def _check_room(self, spec: TableSpec, present: Sequence[str], missing: Sequence[str]) -> None:
+        most = min(self.most, _BUCKETS_MAX // spec.buckets)
+        if len(present) + len(missing) > most:
+            raise TooManyPartitions(
+                f"{spec.name} has {len(present):,} partitions of at most {most:,}, and {missing[0]} is not among them;"
+                " drop some first, or partition by something coarser"
+            )
+        text_bytes = sum(len(name) + _OFFSET_BYTES_MAX for name in (*present, *missing))
+        if text_bytes * spec.buckets > _NAMES_BYTES_MAX:
+            raise TooManyPartitions(
+                f"the names of the buckets of {spec.name} would be too long for one record of offsets; drop some"
+                " partitions first, or use shorter values or fewer buckets"
+            )
+
     def _record(self, info: TableInfo, layout: Layout, events: Sequence[RecordedEvent]) -> Layout:
         """Persist events and what they did, then show it."""
         partitions = dict(layout.partitions)
@@ -170,11 +178,11 @@ class Partitions:
         changes += [self._change(_key(_EVENT, info.id, event.number), None) for event in recorded[:-EVENTS_MAX]]
         try:
             self._meta.write(changes)
+            self._layouts[info.id] = Layout(partitions, recorded[-EVENTS_MAX:], layout.position + len(events))
         except BaseException:
             # An interrupt may have come after the records were changed: what is shown is what is written.
             self._show(info.id)
             raise
-        self._layouts[info.id] = Layout(partitions, recorded[-EVENTS_MAX:], layout.position + len(events))
         return self._layouts[info.id]
 
     def _change(self, key: str, value: bytes | None) -> MetaChange:

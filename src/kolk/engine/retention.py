@@ -95,7 +95,7 @@ class Retention:
         starts = {each.bucket: each.start for each in due.buckets}
         held: dict[BucketId, list[tuple[str, Holder]]] = {bucket: [] for bucket in starts}
         for name, bookmark in self._followers.of(due.info.id).items():
-            if bookmark.state(starts, now_ms, ttl_ms) is not FollowerState.LIVE:
+            if bookmark.state(starts, self._partitions.of(due.info).start, now_ms, ttl_ms) is not FollowerState.LIVE:
                 continue
             owner, expires_ms = f"{due.info.name}/{name}", bookmark.used_ms + ttl_ms
             for bucket in starts:

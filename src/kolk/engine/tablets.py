@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kolk.engine.opening import BucketState, Opening
 from kolk.engine.partitions import gone
-from kolk.errors import Closed, Corrupted, KolkError, Stopped, TableNotFound
+from kolk.errors import Closed, Corrupted, KolkError, NotFound, Stopped, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
@@ -61,13 +61,13 @@ class Tablets:
         clock: Clock,
         open_max: int,
     ) -> None:
+        self.open_max = open_max
         self._folder = folder
         self._disk = disk
         self._opening = opening
         self._versions_of = versions_of
         self._check_alive = check_alive
         self._clock = clock
-        self._open_max = open_max
         self._lock = threading.RLock()
         self._mutex = threading.Lock()
         # Changed under _lock and _mutex; read under either. The counts within are guarded by _mutex, which is only held
@@ -193,15 +193,21 @@ class Tablets:
                     self._disk.remove_tree(str(folder / str(partition)))
 
     def rest(self, idle_seconds: float) -> None:
-        """Close buckets that nobody has used for so long, but for a few that stay warm; and those that are too many, as
-        a scan of very many leaves behind."""
+        """Close buckets that nobody has used for so long, but for a few that stay warm; those that are too many, as a
+        scan of very many leaves behind; and those of a drop that was interrupted."""
         before = self._clock.monotonic() - idle_seconds
+        with self._lock:
+            for bucket in list(self._entries):
+                try:
+                    self._check_alive(bucket)
+                except NotFound as reason:
+                    self._pop(bucket).close(reason)
         while True:
             # One at a time, so that nobody who needs a bucket waits for more than one to close.
             with self._lock:
                 idle, count = self._idle(), len(self._entries)
                 is_old = bool(idle) and count > _WARM and self._entries[idle[0]].used < before
-                if not idle or not (is_old or count > self._open_max) or not self._rest(idle[0]):
+                if not idle or not (is_old or count > self.open_max) or not self._rest(idle[0]):
                     return
 
     def close(self) -> None:
@@ -269,7 +275,7 @@ class Tablets:
 
     def _make_room(self) -> None:
         """Close who was used longest ago, until one more may be opened; those in use stay, however many they are."""
-        for bucket in self._idle()[: max(len(self._entries) + 1 - self._open_max, 0)]:
+        for bucket in self._idle()[: max(len(self._entries) + 1 - self.open_max, 0)]:
             self._rest(bucket)
 
     def _idle(self) -> list[BucketId]:

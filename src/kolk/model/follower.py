@@ -91,9 +91,9 @@ class Bookmark:
         """The buckets whose logs start after this position."""
         return (bucket for bucket, start in starts.items() if self.offset_of(bucket) < start)
 
-    def state(self, starts: Mapping[BucketId, int], now_ms: int, ttl_ms: int) -> FollowerState:
-        """Whether it holds the log."""
-        if any(True for _ in self.trimmed(starts)):
+    def state(self, starts: Mapping[BucketId, int], record_start: int, now_ms: int, ttl_ms: int) -> FollowerState:
+        """Whether it holds the log. ``record_start`` is where the record of partitions starts, if there is one."""
+        if 0 < self.position < record_start or any(True for _ in self.trimmed(starts)):
             return FollowerState.LOST
         if self.is_released:
             return FollowerState.RELEASED
