@@ -40,3 +40,19 @@ def test_a_new_partition_that_is_chosen_comes_after_one_that_is_not(table):
 
     assert (rows, told) == ([3], ["day=3"])
     assert changes.offsets == table.scan(where="day < 5").offsets
+
+
+def test_a_reading_of_chosen_partitions_between_scans_of_all_ends(table):
+    with table.scan() as first:
+        pass
+    table.put([{"day": day, "id": 2} for day in (1, 2)])
+    with table.scan() as second:
+        pass
+    table.put([{"day": day, "id": 3} for day in (1, 2, 3)])
+    table.drop_partition(day=2)
+
+    told = []
+    changes = table.changelog(start=first.offsets, stop=second.offsets, where="day = 1", on_partition=told.append)
+    rows = [row["id"] for batch in changes for row in batch.to_pylist()]
+
+    assert (rows, told) == ([2], [])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kolk import errors
-from kolk.errors import InternalError, InvalidRows, KolkError, PartialPut, Unavailable
+from kolk.errors import InternalError, InvalidRows, KolkError, PartialPut, PartitionDropped, Unavailable
 from kolk.model.ids import PlainTag
 from kolk.wire.status import decode_error, encode_error
 
@@ -39,6 +39,14 @@ def test_an_error_arrives_as_it_was_sent(kind, message, retriable):
     assert type(arrived) is kind
     assert str(arrived) == message
     assert arrived.retriable is retriable
+
+
+@given(message=MESSAGES, partition=MESSAGES, unread=st.none() | st.integers(0, 2**63 - 1))
+def test_a_partition_that_was_dropped_arrives_with_its_name_and_what_was_not_read(message, partition, unread):
+    arrived = decode_error(encode_error(PartitionDropped(message, partition, unread)))
+
+    assert isinstance(arrived, PartitionDropped)
+    assert (str(arrived), arrived.partition, arrived.unread) == (message, partition, unread)
 
 
 @given(

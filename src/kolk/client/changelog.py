@@ -21,7 +21,15 @@ from kolk.errors import Closed, InvalidArgument, KolkError, OffsetOutOfRange, Pa
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.names import check_name
 from kolk.model.page import ChangelogPage
-from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, after, matching, partition_of
+from kolk.model.partition import (
+    PARTITIONS,
+    Partition,
+    PartitionEvent,
+    PartitionEventKind,
+    after,
+    matching,
+    partition_of,
+)
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, check_partitions_only
@@ -84,6 +92,10 @@ class Changelog:
         chosen = _chosen(buckets, bounds)
         start = _selected(info, start, where) if isinstance(start, Mapping) else start
         starts = _starts(start, bounds, service, info)
+        stop = _selected(info, stop, where) if isinstance(stop, Mapping) else stop
+        if buckets is not None and PARTITIONS in {**starts, **(stop or {})}:
+            there = service.partitions(info.id)
+            starts, stop = _without_former(starts, there), _without_former(stop or {}, there)
         self._stops = _stops(stop, follow, chosen, bounds)
         if follower is not None:
             given = None if start is None else _offsets(starts, list(bounds), bounds)
@@ -120,7 +132,11 @@ class Changelog:
                     self._last_schema_id = page.schema_id
                     yield page.batch
                 self._progress.handle(bucket, page.next_offset)
-        except (GeneratorExit, PartitionDropped):
+        except GeneratorExit:
+            raise
+        except PartitionDropped:
+            if self._on_partition is not None:
+                self._progress.take_back()
             raise
         except BaseException:
             # An interrupt may have come after a batch was counted and before it was given.
@@ -170,7 +186,8 @@ class Changelog:
             self._progress.finish(in_hand=in_hand)
 
     def _tell(self, event: PartitionEvent) -> None:
-        """Go on as the event says, and let the reader know: for ever, if it must be told, else if it asked."""
+        """Go on as the event says, and let the reader know. If it fails to take note, it is told again."""
+        before = self.offsets, self._stops
         self.offsets = after(event, self.offsets)
         until = self._stops.get(PARTITIONS)
         if event.kind is PartitionEventKind.DROPPED and (until is None or event.position > until):
@@ -178,7 +195,11 @@ class Changelog:
             self._stops = {name: stop for name, stop in self._stops.items() if partition_of(name) != event.partition}
         self._progress.hand_out_event(event)
         if self._on_partition is not None:
-            self._on_partition(event)
+            try:
+                self._on_partition(event)
+            except BaseException:
+                self.offsets, self._stops = before
+                raise
         elif event.unread != 0:
             raise event.error
         self._progress.handle_event(event)
@@ -232,9 +253,10 @@ def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list
         return list(bounds)
     if isinstance(buckets, str) or not isinstance(buckets, Iterable):
         raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {buckets!r}")
-    unknown = [bucket for bucket in buckets if not isinstance(bucket, str) or bucket not in bounds]
+    names = [bucket for bucket in bounds if bucket != PARTITIONS]
+    unknown = [bucket for bucket in buckets if not isinstance(bucket, str) or bucket not in names]
     if unknown:
-        raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+        raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {_few(names)}")
     return list(buckets)
 
 
@@ -251,8 +273,17 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
         raise InvalidArgument(f"start is 'earliest', 'latest', a datetime or offsets by bucket, not {start!r}")
     unknown = [bucket for bucket in start if bucket not in bounds]
     if unknown and PARTITIONS not in start:
-        raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+        raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {_few(bounds)}")
     return _whole_numbers(start, "start")
+
+
+def _without_former(starts: Mapping[str, int], partitions: Iterable[Partition]) -> dict[str, int]:
+    """The starts of those partitions that there were already at their place in the record of partitions: one that was
+    made later, of the same name, is another one."""
+    if PARTITIONS not in starts:
+        return dict(starts)
+    known = {each.name for each in partitions if each.id < starts[PARTITIONS]}
+    return {bucket: start for bucket, start in starts.items() if partition_of(bucket) in known}
 
 
 def _offsets(starts: Mapping[str, int], chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> dict[str, int]:
@@ -282,13 +313,20 @@ def _stops(
     if stop is not None and not isinstance(stop, Mapping):
         raise InvalidArgument(f"stop is offsets by bucket, not {stop!r}")
     given = _whole_numbers(stop or {}, "stop")
+    if PARTITIONS in chosen and given.get(PARTITIONS, bounds[PARTITIONS][1]) < bounds[PARTITIONS][1]:
+        # Of former times, as those of a scan: the buckets are those that there were then.
+        return dict(given)
     unknown = [bucket for bucket in given if bucket not in bounds]
     if unknown:
-        raise InvalidArgument(f"stop names a bucket {unknown[0]!r}; the buckets are {', '.join(bounds)}")
+        raise InvalidArgument(f"stop names a bucket {unknown[0]!r}; the buckets are {_few(bounds)}")
     if follow:
         places = {PARTITIONS: bounds[PARTITIONS][1]} if given and PARTITIONS in chosen else {}
         return {bucket: given.get(bucket) for bucket in chosen} | places
     return {bucket: min(given.get(bucket, bounds[bucket][1]), bounds[bucket][1]) for bucket in chosen}
+
+
+def _few(names: Iterable[str]) -> str:
+    return ", ".join(list(names)[:20])
 
 
 def _check_start(bucket: str, offset: int, bounds: tuple[int, int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kolk.errors import InternalError, KolkError, PartialPut
+from kolk.errors import InternalError, KolkError, PartialPut, PartitionDropped
 from kolk.model.ids import PlainTag
 
 _encoder = msgspec.msgpack.Encoder()
@@ -24,6 +24,8 @@ class _Status(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: dict[str, bytes] = {}
     writer: bytes = b""
     seq: int = 0
+    partition: str = ""
+    unread: int | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(_Status)
@@ -53,7 +55,10 @@ def _status(error: KolkError) -> _Status:
             writer=error.tag.writer.to_bytes(16, "big"),
             seq=error.tag.seq,
         )
-    return _Status(code=error.code, message=_told(error), retriable=error.retriable)
+    plain = _Status(code=error.code, message=_told(error), retriable=error.retriable)
+    if isinstance(error, PartitionDropped):
+        return msgspec.structs.replace(plain, partition=error.partition, unread=error.unread)
+    return plain
 
 
 def _told(error: KolkError) -> str:
@@ -68,6 +73,8 @@ def _error(status: _Status) -> KolkError:
         return PartialPut(status.acknowledged, failed, PlainTag(int.from_bytes(status.writer, "big"), status.seq))
     kind: Any = _classes().get(status.code, KolkError)
     error: KolkError = kind(status.message)
+    if isinstance(error, PartitionDropped):
+        error.partition, error.unread = status.partition, status.unread
     error.retriable = status.retriable
     return error
 
