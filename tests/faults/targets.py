@@ -32,6 +32,10 @@ ROWS = kolk.Schema(
     ],
     primary_key=["key", "part"],
 )
+PARTS = kolk.Schema(
+    [kolk.Column("day", "string"), kolk.Column("hour", "int"), kolk.Column("key", "int")],
+    primary_key=["day", "hour", "key"],
+)
 EVENTS = kolk.Schema([kolk.Column("text", "string"), kolk.Column("number", "double")])
 
 
@@ -41,6 +45,7 @@ class Targets:
 
     rows: int
     events: int
+    parts: int
     batch: pa.RecordBatch
     keys: pa.RecordBatch
     event_batch: pa.RecordBatch
@@ -53,9 +58,11 @@ class Targets:
         event_batch = pa.RecordBatch.from_pylist(
             [{"text": "a", "number": 1.0}, {"text": None, "number": None}], schema=EVENTS.arrow
         )
+        parts = db.create_table("parts", PARTS, buckets=2, partition_by=["day", "hour"], if_not_exists=True)
+        parts.put([{"day": "a", "hour": 7, "key": key} for key in range(6)])
         rows.put(batch)
         events.put(event_batch)
-        return Targets(rows.info.id, events.info.id, batch, batch.select(["key", "part"]), event_batch)
+        return Targets(rows.info.id, events.info.id, parts.info.id, batch, batch.select(["key", "part"]), event_batch)
 
     def messages(self) -> list[bytes]:
         """Good ones, of every kind."""
@@ -91,6 +98,9 @@ class Targets:
             m.Bounds(table=self.rows),
             m.OffsetsAt(table=self.rows, timestamp_ms=1_700_000_000_000),
             m.Describe(table=self.rows),
+            m.ListPartitions(table=self.parts),
+            m.AddPartition(table=self.parts, name="day=a/hour=7", if_not_exists=True),
+            m.DropPartition(table=self.parts, name="day=b/hour=8", number=3),
         ]
         return [m.encode(head) for head in heads]
 
@@ -105,6 +115,7 @@ class Targets:
             ),
             m.Follow(table=self.rows, starts=starts, stops=dict.fromkeys("0123", 1)),
             m.Follow(table=self.events, starts={"0": 0}, stops={"0": 1}),
+            m.Follow(table=self.parts, starts={"partitions": 1}, stops={"partitions": 2, "day=a/hour=7/0": 1}),
         ]
         return [m.encode(head) for head in heads]
 
