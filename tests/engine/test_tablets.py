@@ -1,6 +1,7 @@
 """The tablets of a database: how many are open, which of them rest, and what is known of those."""
 
 import random
+import shutil
 import threading
 
 import pytest
@@ -166,6 +167,24 @@ def test_a_put_of_which_a_later_part_cannot_be_opened_is_a_partial_put(few, monk
     assert set(caught.value.failed) == {"day=c/0", "day=d/0"}
     few.table.put([{"day": day, "key": 1, "value": 1} for day in "abcdef"], tag=caught.value.tag)
     assert set(few.engine.bounds(few.table.info.id).values()) == {(0, 1), (1, 7)}
+
+
+def test_a_bucket_whose_files_cannot_be_read_says_so_also_to_those_who_only_ask_where_it_ends(few, tmp_path):
+    few.put("a")
+    folder = tmp_path / "data" / "tables" / str(few.table.info.id) / "1" / "0"
+    few.tablets.rest(-1)
+    few.db.close()
+    shutil.rmtree(folder)
+    folder.write_text("not a folder")
+    again = Engine(Folder(tmp_path / "data"), kolk.EngineConfig())
+
+    with pytest.raises(Stopped, match="cannot be opened"):
+        again.bounds(few.table.info.id)
+    with pytest.raises(Stopped, match="cannot be opened"):
+        again.open_scan(few.table.info.id)
+    again.drop_partition(few.table.info.id, "day=a")
+    assert again.partitions(few.table.info.id) == []
+    again.close()
 
 
 def test_idle_buckets_are_closed_but_for_those_that_stay_warm(tmp_path, monkeypatch):

@@ -119,7 +119,8 @@ class Tablets:
             with self._lock:
                 self._check_open(bucket)
                 if bucket not in self._entries and bucket not in self._resting:
-                    state = self._opening.state(bucket, self._path(bucket))
+                    with _typed(info, bucket):
+                        state = self._opening.state(bucket, self._path(bucket))
                     with self._mutex:
                         self._resting[bucket] = state
                     return state
@@ -316,10 +317,8 @@ class Tablets:
         return Appender(info.schema, earlier) if info.is_log else Merger(info.schema, info.spec.options, earlier)
 
     def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
-        try:
+        with _typed(info, bucket):
             return self._opening.tablet(bucket, self._path(bucket), self.merger(info))
-        except OSError as error:
-            raise Stopped(f"bucket {bucket.name} of {info.name} cannot be opened: {error}") from error
 
     def _path(self, bucket: BucketId) -> Path:
         return self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
@@ -335,6 +334,14 @@ class Tablets:
                 f"{folder} has files of {what} {strange[0]}, which the catalog does not know: the catalog is gone or"
                 " older than its tables. Nothing was changed; restore meta.sqlite from a backup"
             )
+
+
+@contextmanager
+def _typed(info: TableInfo, bucket: BucketId) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Stopped(f"bucket {bucket.name} of {info.name} cannot be opened: {error}") from error
 
 
 def _gone(info: TableInfo) -> TableNotFound:
