@@ -199,8 +199,7 @@ class Engine:
 
     def schema(self, table: TableId, schema_id: int = 0) -> Schema:
         """A version of a table's schema; 0 is the current one."""
-        info = self._info(table)
-        return info.schema if schema_id in (0, info.schema.id) else self._catalog.versions(info).spoken(schema_id)
+        return self._spoken(table, schema_id)[1]
 
     def truncate(self, table: TableId) -> dict[str, int]:
         """Remove every row of a table, bucket by bucket; the answer is the end offsets."""
@@ -234,8 +233,7 @@ class Engine:
 
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
-        schema = self.schema(table, write.schema_id)
-        info = self._info(table)
+        info, schema = self._spoken(table, write.schema_id)
         self._check_count(write.rows)
         wanted = expected_columns(schema, write.action, write.columns, write.mode)
         write = replace(write, rows=checked_rows(write.rows, wanted), schema_id=schema.id)
@@ -263,8 +261,7 @@ class Engine:
         self, table: TableId, keys: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
     ) -> pa.RecordBatch:
         """The rows of these keys, in the order of the keys; a key that has no row is left out."""
-        schema = self.schema(table, schema_id)
-        info = self._info(table)
+        info, schema = self._spoken(table, schema_id)
         codec = self._merger(info).codec
         if keys.num_rows > GET_KEYS_MAX:
             raise TooLarge(f"one lookup takes at most {GET_KEYS_MAX:,} keys, not {keys.num_rows:,}; scan instead")
@@ -280,8 +277,7 @@ class Engine:
         self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
     ) -> pa.RecordBatch:
         """The rows whose keys start with the values of this one row, in key order."""
-        schema = self.schema(table, schema_id)
-        info = self._info(table)
+        info, schema = self._spoken(table, schema_id)
         codec = self._merger(info).codec
         columns = schema.key_columns[: rows.num_columns]
         rows = checked_rows(rows, columns)
@@ -314,8 +310,7 @@ class Engine:
         schema_id: int = 0,
     ) -> TableScan:
         """Pin every bucket of a table at one moment, to read the rows that the predicate selects."""
-        schema = self.schema(table, schema_id)
-        info = self._info(table)
+        info, schema = self._spoken(table, schema_id)
         self._merger(info)
         if where is not None:
             where.check(schema)
@@ -382,10 +377,9 @@ class Engine:
     ) -> TableChanges:
         """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects; in
         one version of the schema, or each page as it was written."""
-        schema = None if schema_id is None else self.schema(table, schema_id)
-        info = self._info(table)
+        info, schema = self._spoken(table, schema_id or 0)
         check_partitions_only(info, where)
-        read = partial(self._read_of, table, schema)
+        read = partial(self._read_of, table, None if schema_id is None else schema)
         if not info.is_partitioned:
             buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
             return TableChanges(read, self._signal(table), buckets, stops)
@@ -469,6 +463,13 @@ class Engine:
 
     def _info(self, table: TableId) -> TableInfo:
         return self.table_by_id(table)
+
+    def _spoken(self, table: TableId, schema_id: int) -> tuple[TableInfo, Schema]:
+        """A table, and the version of its schema that a caller speaks, which is never newer."""
+        info = self.table_by_id(table)
+        if schema_id in (0, info.schema.id):
+            return info, info.schema
+        return info, self._catalog.versions(info).spoken(schema_id)
 
     def _partitioned(self, table: TableId) -> tuple[TableInfo, Layout]:
         info = self._info(table)

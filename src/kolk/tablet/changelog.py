@@ -74,7 +74,8 @@ def _rows(frames: Sequence[Frame], versions: Versions, schema: Schema) -> pa.Rec
 
 def _batch(frames: Sequence[Frame], bucket: str, versions: Versions, schema: Schema) -> pa.RecordBatch:
     alike = (list(group) for _, group in groupby(frames, key=lambda frame: frame.header.schema_id))
-    rows = pa.concat_batches([_rows(group, versions, schema) for group in alike])
+    parts = [_rows(group, versions, schema) for group in alike]
+    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     counts = [frame.header.rows for frame in frames]
     stamps = np.repeat(np.array([frame.header.timestamp_ms for frame in frames], "i8"), counts)
     offsets = np.arange(frames[0].header.base_offset, frames[-1].header.end_offset)
