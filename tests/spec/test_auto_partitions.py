@@ -243,3 +243,18 @@ def test_a_table_that_fails_does_not_stop_the_others(timed, table, tmp_path):
     assert days(timed.db.table("u")) == [day(timed, -1), day(timed), day(timed, 1)]
     # Its bucket cannot be read any more, which is no reason to keep it.
     assert first not in days(timed.db.table("t"))
+
+
+def test_how_many_periods_are_kept_can_be_set_on_a_living_table(timed, table):
+    first = day(timed)
+    table.put([row(first)])
+    options = {"table.auto-partition.num-retention": 3, "table.auto-partition.num-precreate": 3}
+    assert table.set_options(options)["table.auto-partition.num-retention"] == "3"
+
+    timed.clock.advance(ms=3 * DAY_MS)
+    timed.engine.tick()
+    assert days(table) == [first, day(timed, -2), day(timed), day(timed, 1), day(timed, 2)]
+
+    timed.db.execute("ALTER TABLE t SET ('table.auto-partition.num-retention' = '1')")
+    timed.engine.tick()
+    assert days(table) == [day(timed), day(timed, 1), day(timed, 2)]

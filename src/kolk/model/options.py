@@ -11,7 +11,13 @@ from enum import Enum
 from typing import TypeVar
 
 from kolk.errors import InvalidArgument, InvalidSchema
-from kolk.model.auto_partition import AUTO_PARTITION_OPTIONS, AutoPartition
+from kolk.model.auto_partition import (
+    AUTO_PARTITION_GRACE,
+    AUTO_PARTITION_OPTIONS,
+    AUTO_PARTITION_PRECREATE,
+    AUTO_PARTITION_RETENTION,
+    AutoPartition,
+)
 from kolk.model.durations import duration_text, milliseconds
 from kolk.model.schema import Schema
 from kolk.model.types import Kind
@@ -71,7 +77,13 @@ DYNAMIC_PARTITIONS = "table.dynamic-partition.enabled"
 _FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE)
 _FOR_LOGS = (LOG_TTL, LOG_BYTES_MAX)
 _FOR_PARTITIONS = (DYNAMIC_PARTITIONS, *AUTO_PARTITION_OPTIONS)
-CHANGEABLE = _FOR_LOGS
+CHANGEABLE = (
+    *_FOR_LOGS,
+    DYNAMIC_PARTITIONS,
+    AUTO_PARTITION_PRECREATE,
+    AUTO_PARTITION_RETENTION,
+    AUTO_PARTITION_GRACE,
+)
 """What may be set on a table that exists: nothing that is stored, and no merger, depends on it."""
 _KNOWN = (*_FOR_KEYS, *_FOR_LOGS, *_FOR_PARTITIONS, BUCKET_COUNT, BUCKET_KEY)
 _OFF = "-1"
