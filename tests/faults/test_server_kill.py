@@ -12,7 +12,6 @@ from tests.faults.campaign import IS_FULL, write_figures
 from tests.faults.clients import (
     EVENTS,
     ROWS,
-    WRITERS,
     Changes,
     Follower,
     Reader,
@@ -21,6 +20,7 @@ from tests.faults.clients import (
     create_tables,
     replayed,
 )
+from tests.faults.puts import WRITERS
 from tests.faults.servers import PATIENCE_SECONDS, Server
 from tests.faults.witness import Findings, scanned
 from tests.faults.worker import SMALL_FILES
