@@ -156,6 +156,7 @@ def test_whoever_follows_ends_with_the_table_whatever_came_and_went(bench, optio
         thread.join(60)
     changes.close()
     follower.join(60)
+    assert not any(thread.is_alive() for thread in (*writers, *others, follower))
 
     with table.changelog(start=changes.offsets, on_partition=replica.on_partition) as rest:
         churn.follow(replica, rest)

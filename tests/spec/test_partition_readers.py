@@ -6,6 +6,7 @@ import pytest
 
 import kolk
 from kolk.errors import InvalidArgument, KolkError, OffsetOutOfRange, PartitionDropped, PartitionNotFound
+from kolk.runtime.rng import Rng
 
 SCHEMA = kolk.Schema(
     [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]
@@ -382,6 +383,54 @@ def test_a_reading_up_to_a_scan_ends_though_what_was_scanned_is_gone(table):
 
     assert told(replica.events)[-1] == ("dropped", "day=a", 10)
     assert set(replica.rows) == {("b", key) for key in range(10)}
+
+
+def test_a_reading_that_begins_past_its_stop_ends(table):
+    table.put(rows("a", 10) + rows("b", 10))
+    with table.scan() as former:
+        pass
+    table.drop_partition(day="a")
+    table.put(rows("c", 3))
+    with table.scan() as later:
+        pass
+    list(table.changelog(follower="f", start=later.offsets))
+
+    assert list(table.changelog(start=later.offsets, stop=former.offsets)) == []
+    assert list(table.changelog(follower="f", stop=former.offsets)) == []
+
+
+class Hasty:
+    """A service under which something happens right after the first look at the bounds."""
+
+    def __init__(self, service, happens):
+        self._service = service
+        self._happens = [happens]
+
+    def bounds(self, table):
+        found = self._service.bounds(table)
+        while self._happens:
+            self._happens.pop()()
+        return found
+
+    def __getattr__(self, name):
+        return getattr(self._service, name)
+
+
+@pytest.mark.parametrize("follower", [None, "f"])
+def test_a_reading_ends_though_partitions_go_and_come_while_it_is_opened(db, table, follower):
+    table.put(rows("a", 4) + rows("b", 4))
+
+    def happens():
+        table.drop_partition(day="a")
+        table.put(rows("a", 2, 1) + rows("c", 3))
+
+    hasty = kolk.Database(Hasty(db._service, happens), lambda: None, Rng())
+    replica = Replica()
+
+    replica.read(hasty.table("t"), follower=follower)
+    replica.read(table, follower="f" if follower else None, start=None if follower else {"partitions": 3})
+
+    assert replica.rows == scanned(table)
 
 
 @pytest.mark.parametrize("position", [-5, 0, 10**6, 2**62])

@@ -102,8 +102,16 @@ class Changelog:
             session = service.open_follower(info.id, follower, link.rng.id128(), given)
             self._progress = Progress(link, info.id, follower, session, interval)
             self.offsets = session.offsets
+            if self.offsets.get(PARTITIONS, 0) > bounds.get(PARTITIONS, (0, 0))[1]:
+                # Partitions came or went since the look at the bounds: what is to be read up to is not there any more.
+                bounds = service.bounds(info.id)
+                self._stops = _stops(stop, follow, list(bounds), bounds)
+            self._stops = _reachable(self._stops, self.offsets)
             return
         self.offsets = _offsets(starts, chosen, bounds)
+        if PARTITIONS in self.offsets:
+            _check_place(self.offsets[PARTITIONS], bounds[PARTITIONS])
+        self._stops = _reachable(self._stops, self.offsets)
         if self.offsets.get(PARTITIONS) == bounds.get(PARTITIONS, (0, None))[1]:
             for bucket, offset in self.offsets.items():
                 _check_start(bucket, offset, bounds[bucket])
@@ -325,8 +333,25 @@ def _stops(
     return {bucket: min(given.get(bucket, bounds[bucket][1]), bounds[bucket][1]) for bucket in chosen}
 
 
+def _reachable(stops: Mapping[str, int | None], offsets: Mapping[str, int]) -> dict[str, int | None]:
+    """The stops without those of partitions that went before the reader's own place, if it is past its stop."""
+    until = stops.get(PARTITIONS)
+    if until is None or offsets.get(PARTITIONS, 0) <= until:
+        return dict(stops)
+    return {name: stop for name, stop in stops.items() if name in offsets}
+
+
 def _few(names: Iterable[str]) -> str:
     return ", ".join(list(names)[:20])
+
+
+def _check_place(place: int, bounds: tuple[int, int]) -> None:
+    start, end = bounds
+    if not start <= place <= end:
+        raise OffsetOutOfRange(
+            f"the record of partitions has events {start} to {end}; {place} is not among them. Scan the table and go on"
+            " from the scan's offsets"
+        )
 
 
 def _check_start(bucket: str, offset: int, bounds: tuple[int, int]) -> None:
