@@ -3,29 +3,16 @@
 import shutil
 
 import pytest
+from tests.spec.altered import PAGES, changes, filled, rows
 
 import kolk
 from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, InvalidStatement
 from kolk.model.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
 
-PAGES = kolk.Schema(
-    [kolk.Column("page", "string"), kolk.Column("pv", "int"), kolk.Column("title", "char(5)")], primary_key=["page"]
-)
-
 
 @pytest.fixture
 def pages(db):
-    table = db.create_table("web.pages", PAGES, buckets=3)
-    table.put([{"page": f"/{n}", "pv": n, "title": "t"} for n in range(4)])
-    return table
-
-
-def rows(table):
-    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row[table.schema.primary_key[0]])
-
-
-def changes(table, **options):
-    return [row for batch in table.changelog(**options) for row in batch.to_pylist()]
+    return filled(db)
 
 
 # --- every change
