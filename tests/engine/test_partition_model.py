@@ -286,4 +286,4 @@ class Partitions(RuleBasedStateMachine):
 
 
 TestPartitions = Partitions.TestCase
-TestPartitions.settings = settings(max_examples=200 if FULL else 20, stateful_step_count=50 if FULL else 25)
+TestPartitions.settings = settings(max_examples=100 if FULL else 20, stateful_step_count=50 if FULL else 25)

@@ -63,9 +63,13 @@ class Routing:
     ) -> Iterator[tuple[BucketId, list[int] | None]]:
         """Each bucket that some of these keys belong to, and their places, None for all of them; keys of partitions
         that do not exist are left out. The keys are of this version of the table's schema, or the current one."""
+        if info.spec.buckets == 1 and not info.is_partitioned:
+            yield info.bucket_id(0), None
+            return
         names, codes = _codes(info, schema or info.schema, keys, 0)
         layout = self._partitions.of(info) if info.is_partitioned else None
-        present = np.unique(codes).tolist()
+        # For the one key of most lookups numpy takes longer than RocksDB.
+        present = codes.tolist() if len(codes) == 1 else np.unique(codes).tolist()
         for code in present:
             if _is_there(info, layout, names, code):
                 places = None if len(present) == 1 else np.flatnonzero(codes == code).tolist()
