@@ -88,7 +88,12 @@ class Scanned:
     def __init__(self, scan, model):
         self.scan = scan
         self.rows = {(day, key): value for day, rows in model.items() for key, value in rows.items()}
+        self.days = set(model)
         self.gone = []
+
+    def pins(self, day):
+        """Whether it may still have this day's rows open."""
+        return day in self.days and day not in self.gone
 
 
 class Partitions(RuleBasedStateMachine):
@@ -178,7 +183,7 @@ class Partitions(RuleBasedStateMachine):
         for day in left - {self.day(0)}:
             expires_ms = self.auto.expires_ms(day)
             assert expires_ms + GRACE_MS > now_ms
-            assert expires_ms > now_ms or lagging or any(not scan.gone or scan.rows for scan in self.open_scans)
+            assert expires_ms > now_ms or lagging or any(scan.pins(day) for scan in self.open_scans)
         self._forget_in_scans(self.model.keys() - left)
         self.model = {day: rows for day, rows in self.model.items() if day in left} | (
             {} if self.day(0) in self.model else {self.day(0): {}}
