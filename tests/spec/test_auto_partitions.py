@@ -3,13 +3,11 @@
 import datetime
 
 import pytest
+from tests.spec.cut import SCHEMA
 
 import kolk
 from kolk.errors import InvalidRows, PartitionDropped
 
-SCHEMA = kolk.Schema(
-    [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]
-)
 DAY_MS, HOUR_MS = 24 * 3_600_000, 3_600_000
 ON = {
     "table.auto-partition.enabled": "true",

@@ -6,13 +6,10 @@ import random
 import threading
 
 import pytest
+from tests.spec.cut import SCHEMA
 
-import kolk
 from kolk.errors import InvalidRows, PartialPut, PartitionDropped
 
-SCHEMA = kolk.Schema(
-    [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]
-)
 BY_TIME = {
     "table.auto-partition.enabled": "true",
     "table.auto-partition.time-zone": "UTC",

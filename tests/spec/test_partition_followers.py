@@ -1,15 +1,11 @@
 """Followers of tables with partitions: what is committed names the very partition that was read."""
 
 import pytest
+from tests.spec.cut import EVENTS, SCHEMA
 
-import kolk
 from kolk.engine import partitions as record
 from kolk.errors import FollowerTaken, HolderLost, InvalidArgument, OffsetOutOfRange
 
-SCHEMA = kolk.Schema(
-    [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]
-)
-EVENTS = kolk.Schema([kolk.Column("day", "string", nullable=False), kolk.Column("n", "int")])
 HOUR_MS = 3_600_000
 
 

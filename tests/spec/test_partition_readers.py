@@ -3,15 +3,11 @@
 import threading
 
 import pytest
+from tests.spec.cut import EVENTS, SCHEMA
 
 import kolk
 from kolk.errors import InvalidArgument, KolkError, OffsetOutOfRange, PartitionDropped, PartitionNotFound
 from kolk.runtime.rng import Rng
-
-SCHEMA = kolk.Schema(
-    [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]
-)
-EVENTS = kolk.Schema([kolk.Column("day", "string", nullable=False), kolk.Column("n", "int")])
 
 
 @pytest.fixture

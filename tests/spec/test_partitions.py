@@ -4,6 +4,7 @@ import datetime
 
 import pyarrow as pa
 import pytest
+from tests.spec.cut import EVENTS, SCHEMA
 
 import kolk
 from kolk.errors import (
@@ -13,11 +14,6 @@ from kolk.errors import (
     PartitionNotFound,
     TooManyPartitions,
 )
-
-SCHEMA = kolk.Schema(
-    [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]
-)
-EVENTS = kolk.Schema([kolk.Column("day", "string", nullable=False), kolk.Column("n", "int")])
 
 
 @pytest.fixture

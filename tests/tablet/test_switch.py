@@ -37,7 +37,7 @@ def stored(tablet) -> list[dict]:
 
 def test_a_put_prepared_before_an_alter_is_prepared_again_in_its_pass(bench):
     tablet = bench.open(merger(OLD))
-    prepared = tablet.prepare(write(OLD, k=[1, 2], a=[10, 20], b=[0, 0]))
+    prepared = tablet.merger.prepare(write(OLD, k=[1, 2], a=[10, 20], b=[0, 0]))
 
     tablet.switch(merger(NEW, OLD))
     tablet.put(prepared, PlainTag(1, 0))
@@ -50,7 +50,7 @@ def test_the_same_holds_for_a_log_table(bench):
     old = TableSpec.make("t", Schema([Column("a", "int")]))
     new = altered(old, [AddColumn(Column("b", "int", default=1), first=True)])
     tablet = bench.open(Appender(old.schema))
-    prepared = tablet.prepare(write(old, a=[1]))
+    prepared = tablet.merger.prepare(write(old, a=[1]))
 
     tablet.switch(Appender(new.schema, [old.schema]))
     tablet.put(prepared, PlainTag(1, 0))
@@ -71,16 +71,16 @@ def test_a_put_of_a_version_that_the_bucket_does_not_know_is_refused(bench):
     tablet = bench.open(merger(OLD))
 
     with pytest.raises(SchemaChanged):
-        tablet.prepare(write(NEW, key=[1], a=[1], c=[1]))
+        tablet.merger.prepare(write(NEW, key=[1], a=[1], c=[1]))
 
 
 def test_a_view_pinned_before_a_switch_shows_what_it_pinned(bench):
     tablet = bench.open(merger(OLD))
-    tablet.put(tablet.prepare(write(OLD, k=[1], a=[10], b=[0])), PlainTag(1, 0))
+    tablet.put(tablet.merger.prepare(write(OLD, k=[1], a=[10], b=[0])), PlainTag(1, 0))
     view = tablet.pin_view()
 
     tablet.switch(merger(NEW, OLD))
-    tablet.put(tablet.prepare(write(NEW, key=[1], a=[11], c=[0])), PlainTag(1, 1))
+    tablet.put(tablet.merger.prepare(write(NEW, key=[1], a=[11], c=[0])), PlainTag(1, 1))
 
     assert view.next(10).to_pylist() == [{"k": 1, "a": 10, "b": 0}]
     view.close()

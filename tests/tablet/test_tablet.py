@@ -35,7 +35,7 @@ def delete(*ids: int) -> Write:
 
 
 def put(tablet, write: Write, seq: int, writer: int = 7) -> int:
-    return tablet.put(tablet.prepare(write), PlainTag(writer, seq))
+    return tablet.put(tablet.merger.prepare(write), PlainTag(writer, seq))
 
 
 def rows(tablet) -> list[dict]:
@@ -57,7 +57,7 @@ def together(tablet, writes: list[tuple[Write, PlainTag]]) -> list[int | BaseExc
 
     def run(place: int, write: Write, tag: PlainTag) -> None:
         try:
-            outcomes[place] = tablet.put(tablet.prepare(write), tag)
+            outcomes[place] = tablet.put(tablet.merger.prepare(write), tag)
         except BaseException as error:  # noqa: BLE001 - the outcome is what the test looks at
             outcomes[place] = error
 
@@ -91,7 +91,7 @@ def test_puts_that_come_while_a_pass_begins_are_all_served(bench):
     failures: list[BaseException] = []
 
     def work(writer: int) -> None:
-        prepared = tablet.prepare(upsert((writer, writer)))
+        prepared = tablet.merger.prepare(upsert((writer, writer)))
         try:
             for seq in range(300):
                 tablet.put(prepared, PlainTag(writer, seq))
@@ -388,7 +388,7 @@ def test_an_interrupt_anywhere_in_a_commit_never_leaves_log_and_kv_apart(bench, 
 
 def test_an_interrupted_put_is_not_applied_later_on_behalf_of_nobody(bench):
     tablet = bench.open()
-    prepared = tablet.prepare(upsert((1, 1)))
+    prepared = tablet.merger.prepare(upsert((1, 1)))
     lock = tablet._lock
 
     class Refusing:

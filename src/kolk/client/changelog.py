@@ -98,7 +98,7 @@ class Changelog:
             starts, stop = _without_former(starts, there), _without_former(stop or {}, there)
         self._stops = _stops(stop, follow, chosen, bounds)
         if follower is not None:
-            given = None if start is None else _offsets(starts, list(bounds), bounds)
+            given = None if start is None else _offsets(starts, chosen, bounds)
             session = service.open_follower(info.id, follower, link.rng.id128(), given)
             self._progress = Progress(link, info.id, follower, session, interval)
             self.offsets = session.offsets

@@ -37,8 +37,9 @@ from kolk.errors import (
     Unreachable,
     UsedAfterFork,
 )
+from kolk.model.durations import moment
 from kolk.model.evolution import Operation
-from kolk.model.follower import Follower, FollowerState, Session, moment
+from kolk.model.follower import Follower, FollowerState, Session
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.partition import Partition

@@ -125,7 +125,7 @@ class Catalog:
             self.by_id(info.id)
             keys = [_key(info.id), _name_key(info.name)]
             keys += [record.key for record in self._meta.list(_schema_prefix(info.id))]
-            self._write([self._deletion(key) for key in keys])
+            self._write([self._meta.replacement(key, None) for key in keys])
             self._versions.pop(info.id, None)
 
     def _replaced(self, info: TableInfo, spec: TableSpec, *, keeping: bool) -> TableInfo:
@@ -144,10 +144,6 @@ class Catalog:
     def _earlier(self, table: TableId) -> Sequence[TableInfo]:
         """The table as it was before each time that it was altered."""
         return [decode_table(table, record.value) for record in self._meta.list(_schema_prefix(table))]
-
-    def _deletion(self, key: str) -> MetaChange:
-        record = self._meta.get(key)
-        return MetaChange(key, None, record.version if record else ABSENT)
 
     def _write(self, changes: Sequence[MetaChange]) -> None:
         """Change the records, then show what they are now: also if Ctrl-C came after they were changed."""

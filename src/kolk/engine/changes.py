@@ -19,9 +19,7 @@ from kolk.model.partition import (
     PartitionEvent,
     PartitionEventKind,
     RecordedEvent,
-    matching,
 )
-from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo
 from kolk.tablet.signal import Signal
 
@@ -148,10 +146,9 @@ class TableChanges:
         if self._feed is None or self._feed.buckets is None:
             return None
         buckets = list(self._feed.buckets(event.partition))
-        if not is_due:
-            return self._event(event, 0) if buckets else None  # told in its place; its rows are past the stop
-        self._offsets.update(dict.fromkeys(buckets, 0))
-        self._turns.extend(buckets)
+        if is_due:  # else it is only told in its place; its rows are past the stop
+            self._offsets.update(dict.fromkeys(buckets, 0))
+            self._turns.extend(buckets)
         return self._event(event, 0) if buckets else None
 
     def _dropped(self, event: RecordedEvent) -> PartitionEvent | None:
@@ -176,22 +173,14 @@ class TableChanges:
 
 
 def starts_at(
-    info: TableInfo, layout: Layout, starts: Mapping[str, int], stop: int | None, where: Predicate | None = None
+    info: TableInfo, known: Iterable[BucketId], starts: Mapping[str, int], stop: int | None
 ) -> dict[BucketId, int]:
-    """Where to start in the buckets of a partitioned table that a predicate selects; what came after ``stop`` is left
-    out.
+    """Where to start in a partitioned table: ``known`` are its buckets at the reader's place in the record of
+    partitions; what came after ``stop`` is left out.
 
     Whoever keeps track of partitions reads them all, each from its beginning unless told otherwise.
     """
-    position = starts.get(PARTITIONS, layout.position)
-    if not layout.start <= position <= layout.position:
-        raise OffsetOutOfRange(
-            f"the record of the partitions of {info.name} has events {layout.start} to {layout.position}; {position} is"
-            " not among them; scan the table and go on from the scan's offsets"
-        )
-    known = layout.at(position)
-    chosen = matching(info.partition_columns, list(known), where)
-    buckets = {bucket.name: bucket for name in chosen for bucket in info.buckets_of(known[name])}
+    buckets = {bucket.name: bucket for bucket in known}
     unknown = [name for name in starts if name not in buckets and name != PARTITIONS]
     if unknown:
         raise PartitionNotFound(

@@ -23,7 +23,7 @@ from kolk.engine.catalog import Catalog
 from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
 from kolk.engine.followers import Followers, described
 from kolk.engine.lives import PartitionLives
-from kolk.engine.opening import BucketState, Opening, OpenKv
+from kolk.engine.opening import Opening, OpenKv
 from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
@@ -362,11 +362,6 @@ class Engine:
                 offsets[bucket.name] = tablet.offset_at(timestamp_ms)
         return offsets
 
-    def read_changes(self, table: TableId, bucket: str, offset: int, stop: int | None = None) -> ChangelogPage:
-        """The next changes of a bucket from ``offset`` on, below ``stop`` if there is one; all of one version."""
-        info = self._info(table)
-        return self._read(info, self._partitions.bucket(info, bucket), offset, stop)
-
     def open_changes(
         self,
         table: TableId,
@@ -379,19 +374,19 @@ class Engine:
         one version of the schema, or each page as it was written."""
         info, schema = self._spoken(table, schema_id or 0)
         check_partitions_only(info, where)
-        read = partial(self._read_of, table, None if schema_id is None else schema)
+        read = partial(self._read, table, None if schema_id is None else schema)
         if not info.is_partitioned:
             buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
             return TableChanges(read, self._signal(table), buckets, stops)
-        layout = self._partitions.of(info)
-        stop = stops.get(PARTITIONS)
+        position, stop = starts.get(PARTITIONS, self._partitions.of(info).position), stops.get(PARTITIONS)
         feed = PartitionFeed(
             layout=partial(self._partitions.of, info),
-            position=starts.get(PARTITIONS, layout.position),
+            position=position,
             stop=stop,
             buckets=partial(_buckets_of_new, info, where) if PARTITIONS in starts else None,
         )
-        return TableChanges(read, self._signal(table), starts_at(info, layout, starts, stop, where), stops, feed)
+        chosen = starts_at(info, self._partitions.buckets_at(info, position, where), starts, stop)
+        return TableChanges(read, self._signal(table), chosen, stops, feed)
 
     # --- followers
 
@@ -415,7 +410,8 @@ class Engine:
         for info in self.tables() if tables is None else tables:
             bookmarks = self._followers.of(info.id)
             if bookmarks:
-                states, now_ms = self._states(info), self._clock.now_ms()
+                states = self._tablets.states(info, self._partitions.buckets(info))
+                now_ms = self._clock.now_ms()
                 found += [
                     described(
                         info, name, bookmarks[name], states, self._partitions.of(info), now_ms, self._followers.ttl_ms
@@ -506,22 +502,11 @@ class Engine:
         """No partition of this table comes or goes within the block."""
         return self._partitions.still() if is_wanted and info.is_partitioned else nullcontext()
 
-    def _states(self, info: TableInfo) -> list[BucketState]:
-        """What is known of a table's buckets, without those that go meanwhile."""
-        states: list[BucketState] = []
-        for bucket in self._partitions.buckets(info):
-            with suppress(PartitionDropped):
-                states.append(self._tablets.state(info, bucket))
-        return states
-
-    def _read_of(
+    def _read(
         self, table: TableId, schema: Schema | None, bucket: BucketId, offset: int, stop: int | None
     ) -> ChangelogPage:
-        return self._read(self._info(table), bucket, offset, stop, schema)
-
-    def _read(
-        self, info: TableInfo, bucket: BucketId, offset: int, stop: int | None, schema: Schema | None = None
-    ) -> ChangelogPage:
+        """The next changes of a bucket, in a version of the schema, or in the one that they were written with."""
+        info = self._info(table)
         if self._tablets.state(info, bucket).end == offset:
             return ChangelogPage(None, offset)  # and a bucket that rests need not be opened for it
         with self._tablets.use_one(info, bucket) as tablet:

@@ -27,7 +27,8 @@ from kolk.errors import (
     TableNotFound,
     TooManyFollowers,
 )
-from kolk.model.follower import FOLLOWERS_MAX, Bookmark, Follower, FollowerState, Session, moment
+from kolk.model.durations import moment
+from kolk.model.follower import FOLLOWERS_MAX, Bookmark, Follower, FollowerState, Session
 from kolk.model.ids import BucketId, TableId
 from kolk.model.names import check_name
 from kolk.model.partition import PARTITIONS, Layout
@@ -110,7 +111,7 @@ class Followers:
             buckets: Sequence[BucketId] = []
             position = offsets.get(PARTITIONS, known.position)
             if position >= known.position:  # else it was delayed on its way, and the buckets it names may be gone
-                buckets = self._buckets_at(info, position)
+                buckets = self._partitions.buckets_at(info, position)
                 self._check_written(info, offsets, buckets, found)
             now_ms = self._clock.now_ms()
             moved = known.moved(offsets, buckets, now_ms)
@@ -204,7 +205,7 @@ class Followers:
                 raise InvalidArgument(
                     f"there is no bucket {name[:200]!r}; the buckets are {', '.join(list(known)[:20])}"
                 )
-            end = bounds[name][1] if self._is_there(info, known[name]) else offset
+            end = bounds[name][1] if self._partitions.is_alive(known[name]) else offset
             if offset > end:
                 raise OffsetOutOfRange(f"bucket {name!r} ends at {end}; {offset} is not written yet")
 
@@ -212,7 +213,7 @@ class Followers:
         """Where a new follower begins, in all buckets; without a word of partitions, in those that there are now."""
         starts = dict(starts or {})
         place = {PARTITIONS: starts.pop(PARTITIONS, bounds[PARTITIONS][1])} if info.is_partitioned else {}
-        buckets = {bucket.name: bucket for bucket in self._buckets_at(info, place.get(PARTITIONS, 0))}
+        buckets = {bucket.name: bucket for bucket in self._partitions.buckets_at(info, place.get(PARTITIONS, 0))}
         unknown = [name for name in starts if name not in buckets]
         if unknown:
             raise InvalidArgument(
@@ -220,30 +221,13 @@ class Followers:
             )
         offsets: dict[str, int] = {}
         for name, bucket in buckets.items():
-            start, end = bounds[name] if self._is_there(info, bucket) else (0, starts.get(name, 0))
+            start, end = bounds[name] if self._partitions.is_alive(bucket) else (0, starts.get(name, 0))
             offsets[name] = starts.get(name, start)
             if not start <= offsets[name] <= end:
                 raise OffsetOutOfRange(
                     f"bucket {name!r} of {info.name} has offsets {start} to {end}; {offsets[name]} is not among them"
                 )
         return offsets | place
-
-    def _buckets_at(self, info: TableInfo, position: int) -> Sequence[BucketId]:
-        """The buckets that a table had at a place in the record of its partitions."""
-        if not info.is_partitioned:
-            return info.bucket_ids
-        layout = self._partitions.of(info)
-        if not layout.start <= position <= layout.position:
-            raise OffsetOutOfRange(
-                f"the record of the partitions of {info.name} has events {layout.start} to {layout.position};"
-                f" {position} is not among them"
-            )
-        return [bucket for partition in layout.at(position).values() for bucket in info.buckets_of(partition)]
-
-    def _is_there(self, info: TableInfo, bucket: BucketId) -> bool:
-        """Whether this very bucket still exists, and not only one of its name."""
-        found = self._partitions.of(info).partitions.get(bucket.partition_name)
-        return not info.is_partitioned or (found is not None and found.id == bucket.partition)
 
     def _write(self, table: TableId, name: str, bookmark: Bookmark | None, *others: MetaChange) -> None:
         """Persist a follower, then show it."""

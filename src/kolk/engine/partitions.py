@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kolk.codec.partition import decode_event, decode_partition, encode_event, encode_partition
-from kolk.errors import InvalidArgument, InvalidRows, PartitionDropped, PartitionNotFound, TooManyPartitions
+from kolk.errors import (
+    InvalidArgument,
+    InvalidRows,
+    OffsetOutOfRange,
+    PartitionDropped,
+    PartitionNotFound,
+    TooManyPartitions,
+)
 from kolk.model.auto_partition import AUTO_PARTITION_RETENTION
 from kolk.model.ids import BucketId, TableId
 from kolk.model.partition import Layout, Partition, PartitionEventKind, RecordedEvent, matching, values_of
@@ -88,10 +95,29 @@ class Partitions:
             )
         return info.bucket_id(place, self.named(info, partition_name) if partition_name else None)
 
-    def check_alive(self, bucket: BucketId) -> None:
-        """Raise PartitionDropped if the partition of this bucket is gone, also if there is a new one of its name."""
+    def buckets_at(self, info: TableInfo, position: int, where: Predicate | None = None) -> Sequence[BucketId]:
+        """The buckets that a table had at a place in the record of its partitions, of those that a predicate selects;
+        OffsetOutOfRange if the record does not have the place."""
+        if not info.is_partitioned:
+            return info.bucket_ids
+        layout = self.of(info)
+        if not layout.start <= position <= layout.position:
+            raise OffsetOutOfRange(
+                f"the record of the partitions of {info.name} has events {layout.start} to {layout.position};"
+                f" {position} is not among them; scan the table and go on from the scan's offsets"
+            )
+        known = layout.at(position)
+        chosen = matching(info.partition_columns, list(known), where)
+        return [bucket for name in chosen for bucket in info.buckets_of(known[name])]
+
+    def is_alive(self, bucket: BucketId) -> bool:
+        """Whether this very bucket exists, and not only one of its name."""
         found = self._layouts.get(bucket.table, _NO_PARTITIONS).partitions.get(bucket.partition_name)
-        if bucket.partition_name and (found is None or found.id != bucket.partition):
+        return not bucket.partition_name or (found is not None and found.id == bucket.partition)
+
+    def check_alive(self, bucket: BucketId) -> None:
+        """Raise PartitionDropped if it does not."""
+        if not self.is_alive(bucket):
             raise gone(bucket)
 
     def create(self, info: TableInfo, names: Sequence[str]) -> Layout:
@@ -101,7 +127,7 @@ class Partitions:
             layout = self.of(info)
             missing = [name for name in dict.fromkeys(names) if name not in layout.partitions]
             if missing:
-                self._check_room(info.spec, list(layout.partitions), missing)
+                self.check_room(info.spec, missing, list(layout.partitions))
             now_ms = self._clock.now_ms()
             for name in missing:
                 _check_time(info, name, now_ms)
@@ -143,11 +169,8 @@ class Partitions:
         with self._lock:
             yield
 
-    def check_room(self, spec: TableSpec, names: Sequence[str]) -> None:
-        """Whether a table that is yet to be made may have these partitions."""
-        self._check_room(spec, [], names)
-
-    def _check_room(self, spec: TableSpec, present: Sequence[str], missing: Sequence[str]) -> None:
+    def check_room(self, spec: TableSpec, missing: Sequence[str], present: Sequence[str] = ()) -> None:
+        """Whether a table that has some partitions, none if it is yet to be made, may have these besides."""
         most = min(self.most, _BUCKETS_MAX // spec.buckets)
         if len(present) + len(missing) > most:
             raise TooManyPartitions(
@@ -164,7 +187,7 @@ class Partitions:
     def _record(self, info: TableInfo, layout: Layout, events: Sequence[RecordedEvent]) -> Layout:
         """Persist events and what they did, then show it."""
         partitions = dict(layout.partitions)
-        changes = [self._change(f"{_NEXT}{info.id:012}", str(layout.position + len(events)).encode())]
+        changes = [self._meta.replacement(f"{_NEXT}{info.id:012}", str(layout.position + len(events)).encode())]
         for event in events:
             changes.append(MetaChange(_key(_EVENT, info.id, event.number), encode_event(event), ABSENT))
             key = _key(_PARTITION, info.id, event.partition.id)
@@ -173,9 +196,11 @@ class Partitions:
                 changes.append(MetaChange(key, encode_partition(event.partition), ABSENT))
             else:
                 del partitions[event.partition.name]
-                changes.append(self._change(key, None))
+                changes.append(self._meta.replacement(key, None))
         recorded = (*layout.events, *events)
-        changes += [self._change(_key(_EVENT, info.id, event.number), None) for event in recorded[:-EVENTS_MAX]]
+        changes += [
+            self._meta.replacement(_key(_EVENT, info.id, event.number), None) for event in recorded[:-EVENTS_MAX]
+        ]
         try:
             self._meta.write(changes)
             self._layouts[info.id] = Layout(partitions, recorded[-EVENTS_MAX:], layout.position + len(events))
@@ -184,10 +209,6 @@ class Partitions:
             self._show(info.id)
             raise
         return self._layouts[info.id]
-
-    def _change(self, key: str, value: bytes | None) -> MetaChange:
-        record = self._meta.get(key)
-        return MetaChange(key, value, record.version if record else ABSENT)
 
     def _show(self, table: TableId) -> None:
         counter = self._meta.get(f"{_NEXT}{table:012}")

@@ -60,19 +60,15 @@ class Retention:
             self._trim(each)
 
     def _due(self, info: TableInfo) -> _Due | None:
-        """What age and size want to go; buckets that were not used yet are opened for it, for they age too."""
+        """What age and size want to go, also of buckets that were not used yet, for they age too."""
         ttl_ms, bytes_max = info.spec.options.log_ttl_ms, info.spec.options.log_bytes_max
         if not info.is_log or (ttl_ms is None and bytes_max is None):
             return None
         now_ms = self._clock.now_ms()
-        buckets: list[BucketState] = []
-        for bucket in self._partitions.buckets(info):
-            try:
-                buckets.append(self._tablets.state(info, bucket))
-            except PartitionDropped:
-                continue
-            except KolkError as error:
-                return _tell(info, error)
+        try:
+            buckets = self._tablets.states(info, self._partitions.buckets(info))
+        except KolkError as error:
+            return _tell(info, error)
         below = {
             each.bucket: outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max) for each in buckets
         }

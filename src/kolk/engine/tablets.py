@@ -11,12 +11,12 @@ nobody opens a bucket to learn where its log ends.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kolk.engine.opening import BucketState, Opening
 from kolk.engine.partitions import gone
-from kolk.errors import Closed, Corrupted, KolkError, NotFound, Stopped, TableNotFound
+from kolk.errors import Closed, Corrupted, KolkError, NotFound, PartitionDropped, Stopped, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
@@ -126,6 +126,14 @@ class Tablets:
                     return state
         with self.use_one(info, bucket) as tablet:
             return BucketState.of(tablet)
+
+    def states(self, info: TableInfo, buckets: Iterable[BucketId]) -> list[BucketState]:
+        """What is known of these buckets, without those whose partitions go meanwhile."""
+        states: list[BucketState] = []
+        for bucket in buckets:
+            with suppress(PartitionDropped):
+                states.append(self.state(info, bucket))
+        return states
 
     def opened(self) -> list[Tablet]:
         """Those that are open now."""

@@ -1,4 +1,4 @@
-"""Spans of time as people write them: ``"7d"``, a number of seconds, a timedelta.
+"""Spans of time as people write them, ``"7d"``, a number of seconds, a timedelta, and moments as they see them.
 
 Text is a whole number and a unit, as Fluss writes its options, with or without a space between. Nothing here knows
 what time it is.
@@ -43,3 +43,8 @@ def seconds_of(given: object, what: str) -> float:
     if seconds is None or not 0 <= seconds <= DURATION_MS_MAX / 1_000:
         raise InvalidArgument(f"{what} is a duration such as 5 (seconds), '10m' or a timedelta, not {given!r}")
     return seconds
+
+
+def moment(ms: int) -> datetime.datetime:
+    """A wall clock's milliseconds as people see them."""
+    return datetime.datetime.fromtimestamp(ms / 1_000, datetime.UTC)

@@ -98,8 +98,3 @@ class Bookmark:
         if self.is_released:
             return FollowerState.RELEASED
         return FollowerState.EXPIRED if now_ms >= self.used_ms + ttl_ms else FollowerState.LIVE
-
-
-def moment(ms: int) -> datetime.datetime:
-    """A wall clock's milliseconds as people see them."""
-    return datetime.datetime.fromtimestamp(ms / 1_000, datetime.UTC)

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, PartitionDropped
+from kolk.model.durations import moment
 from kolk.model.kinds import Kind
 from kolk.model.names import NAME_LENGTH_MAX
 from kolk.model.predicate import Predicate
@@ -61,7 +62,7 @@ class Partition:
     @property
     def created(self) -> datetime.datetime:
         """When it was made."""
-        return datetime.datetime.fromtimestamp(self.created_ms / 1_000, datetime.UTC)
+        return moment(self.created_ms)
 
 
 class PartitionEventKind(StrEnum):
@@ -170,7 +171,7 @@ def check_name(columns: Sequence[Column], name: str) -> None:
     """Raise InvalidRows if the values of these columns, from which a name was made, cannot stand in one, or would not
     be read back from it: it would name a partition that nobody can name."""
     names = [column.name for column in columns]
-    parts = [part.partition("=") for part in name.split("/")]
+    parts = _parts(name)
     if [column for column, *_ in parts] != names or not all(_VALUE.fullmatch(value) for *_, value in parts):
         raise InvalidRows(
             f"{name[:100]!r} cannot be a partition: {_RULE}. The partition column{'s' * (len(columns) > 1)}"
@@ -195,7 +196,7 @@ def partition_name(columns: Sequence[Column], values: Mapping[str, Any]) -> str:
 def parse_partition(columns: Sequence[Column], name: str) -> str:
     """A partition's name as somebody wrote it, in its one right form."""
     is_text = isinstance(name, str) and len(name) <= _NAME_LENGTH_MAX
-    parts = [part.partition("=") for part in name.split("/")] if is_text else []
+    parts = _parts(name) if is_text else []
     if not parts or any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) < len(parts):
         example = "/".join(f"{column.name}=..." for column in columns)
         raise InvalidArgument(f"{str(name)[:100]!r} is not a partition of this table; write {example}")
@@ -204,7 +205,7 @@ def parse_partition(columns: Sequence[Column], name: str) -> str:
 
 def values_of(name: str) -> dict[str, str]:
     """The values that a partition's name is made of."""
-    return {column: value for column, _, value in (part.partition("=") for part in name.split("/"))}
+    return {column: value for column, _, value in _parts(name)}
 
 
 def values_batch(columns: Sequence[Column], names: Sequence[str]) -> pa.RecordBatch:
@@ -232,6 +233,11 @@ def after(event: PartitionEvent, offsets: Mapping[str, int]) -> dict[str, int]:
     is_drop = event.kind is PartitionEventKind.DROPPED
     left = {name: at for name, at in offsets.items() if not (is_drop and partition_of(name) == event.partition)}
     return left | ({PARTITIONS: event.position} if PARTITIONS in offsets else {})
+
+
+def _parts(name: str) -> list[tuple[str, str, str]]:
+    """The columns of a name and their values, with the sign between them, if it is there."""
+    return [part.partition("=") for part in name.split("/")]
 
 
 def _text(column: Column, value: Any) -> str:

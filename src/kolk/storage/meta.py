@@ -72,6 +72,11 @@ class Meta:
             ).fetchall()
         return [Record(*row) for row in rows]
 
+    def replacement(self, key: str, value: bytes | None) -> MetaChange:
+        """To set a record, or delete it, if nobody else does so before: it is as it is now."""
+        record = self.get(key)
+        return MetaChange(key, value, record.version if record else ABSENT)
+
     def write(self, changes: Sequence[MetaChange]) -> None:
         """Apply all changes durably, or none."""
         for change in changes:

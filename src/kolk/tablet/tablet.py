@@ -34,7 +34,6 @@ from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger, Prepared
 from kolk.model.ids import BucketId, PlainTag, SystemTag, SystemWork, WriteTag
-from kolk.model.write import Write
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import Kv
 from kolk.storage.log import Log, PendingFrame
@@ -140,10 +139,6 @@ class Tablet:
         with self._lock:
             if merger.schema.id > self._merger.schema.id:
                 self._merger = merger
-
-    def prepare(self, write: Write) -> Prepared:
-        """Step 1, which needs no lock and applies nothing: all that can be wrong with the rows is found here."""
-        return self._merger.prepare(write)
 
     def put(self, prepared: Prepared, tag: PlainTag) -> int:
         """Apply a write once and for all; the answer is the end offset after it. See the module for the steps."""
