@@ -128,6 +128,16 @@ def test_keys_start_with_a_prefix_exactly_when_their_first_columns_are_equal(dat
         assert [key.startswith(prefix) for key in keys] == [row == wanted for row in rows]
 
 
+@given(keyed_batches())
+def test_a_key_is_the_row_prefix_and_what_its_columns_take_one_by_one(case):
+    schema, batch = case
+    codec = KeyCodec(schema)
+
+    columns = [codec.encode_column(place, batch.column(name)) for place, name in enumerate(schema.primary_key)]
+
+    assert [ROW_PREFIX + b"".join(row) for row in zip(*columns, strict=True)] == codec.encode(batch).to_pylist()
+
+
 @pytest.mark.parametrize("count", [-1, 0, 2, 3])
 def test_a_prefix_is_neither_empty_nor_the_whole_key(count):
     batch = pa.record_batch({"a": ["x"], "b": ["y"]})

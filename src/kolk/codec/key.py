@@ -83,6 +83,12 @@ class KeyCodec:
             raise InvalidArgument(f"a prefix of this key has 1 to {len(key) - 1} columns, not {columns}")
         return _encode(_layout(key[:columns], ends_in_key=False), batch)
 
+    def encode_column(self, place: int, values: pa.Array) -> list[bytes]:
+        """What each of these values takes in a key as its column at this place, a terminator included."""
+        column, is_last = self.schema.key_columns[place], place == len(self.schema.key_columns) - 1
+        keys = _encode(_layout((column,), ends_in_key=is_last), pa.record_batch([values], [column.name]))
+        return [key.removeprefix(ROW_PREFIX) for key in keys.to_pylist()]
+
     def decode(self, keys: pa.BinaryArray) -> pa.RecordBatch:
         """The key columns of these keys, in key order."""
         columns = [column.arrow for column in self.schema.key_columns]
