@@ -9,8 +9,9 @@ from bench.network import network
 from bench.partitions import partitions
 from bench.processes import memory, reopen
 from bench.put import put
-from bench.reads import changelog, get, scan
+from bench.reads import changelog, get
 from bench.report import show, write_json
+from bench.scans import scan
 
 _BENCHES = {bench.__name__: bench for bench in (put, get, scan, changelog, partitions, network, reopen, memory)}
 
@@ -25,7 +26,7 @@ def main() -> int:
     given = parser.parse_args()
     if not set(given.names) <= set(_BENCHES):
         parser.error(f"the benches are {', '.join(_BENCHES)}")
-    scale = Scale(keys=200_000, rounds=3, memory_rows=2_000_000) if given.quick else Scale()
+    scale = Scale(keys=200_000, scan_keys=(200_000,), rounds=3, memory_rows=2_000_000) if given.quick else Scale()
     figures = show(figure for name in given.names or _BENCHES for figure in _BENCHES[name](scale))
     if given.json is not None:
         write_json(figures, given.json)

@@ -14,6 +14,7 @@ class Scale:
     """How much is done: the full run, or a quick look."""
 
     keys: int = 1_000_000
+    scan_keys: tuple[int, ...] = (1_000_000, 5_000_000)
     rounds: int = 5
     memory_rows: int = 10_000_000
 

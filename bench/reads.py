@@ -1,4 +1,4 @@
-"""get, scan, changelog: rows by key, the whole table, and the log read back as changes."""
+"""get, changelog: rows by key, and the log read back as changes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -39,17 +39,6 @@ def get(scale: Scale) -> Iterator[Figure]:
             rates = race(timed, floor_timed, scale.rounds, rows * len(asked))
             p50, p99 = np.percentile(samples, [50, 99]) * 1e6
             yield Figure(bench="get", case=case, note=f"p50 {p50:,.0f} us, p99 {p99:,.0f} us", **rates)
-
-
-def scan(scale: Scale) -> Iterator[Figure]:
-    """The whole table as Arrow batches, and some of it; the floor of the latter is the whole scan."""
-    with loaded(Workload(scale.keys)) as (_, table, floor):
-        rates = race(lambda _: _count(table.scan()), lambda _: floor.scan(), scale.rounds, scale.keys)
-        yield Figure(bench="scan", case=f"{scale.keys:,} rows", target=0.8, **rates)
-        for share in (100, 2):
-            some = partial(table.scan, where=f"amount < {1 / share}")
-            rates = race(lambda _: _count(some()), lambda _: _count(table.scan()), scale.rounds, scale.keys)  # noqa: B023
-            yield Figure(bench="scan", case=f"where: 1 row in {share}", note=f"{_count(some()):,} rows", **rates)
 
 
 def changelog(scale: Scale) -> Iterator[Figure]:

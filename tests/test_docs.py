@@ -50,3 +50,13 @@ def test_the_replica_of_the_retention_example_is_the_table():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The replica is the table." in done.stdout
     assert "were never read" in done.stdout
+
+
+def test_the_copies_of_the_bootstrap_example_are_the_table():
+    example = [sys.executable, str(ROOT / "examples" / "bootstrap.py")]
+
+    done = subprocess.run(example, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("kill -9 the server") == 2
+    assert "Both copies are the table." in done.stdout

@@ -51,7 +51,22 @@ class EngineConfig:
     partitions_max: int = 1_000
     """Most partitions of one table (Fluss: ``max.partition.num``). Each has a folder and buckets of its own."""
     scan_page_rows: int = 16_384
-    """Rows per batch of a scan. Smaller batches let lookups in between sooner."""
+    """Most rows per batch of a scan. Smaller batches let lookups in between sooner."""
+    scan_page_bytes_max: int = 10 * MIB
+    """Most bytes per page of a scan, whatever a client asks for (Fluss: ``kv.scanner.max-batch-size``)."""
+    scan_ttl_seconds: float = 60.0
+    """How long a scan over the network that nobody reads is kept (Fluss: ``kv.scanner.ttl``), unless it names a time of
+    its own. Its rows stay on disk meanwhile. Scans within the process are kept as long as somebody has them."""
+    scan_shared_ttl_seconds: float = 600.0
+    """The same of a scan that is shared: its readers may come late."""
+    scan_ttl_seconds_max: float = 86_400.0
+    """The longest time that a scan may name."""
+    scans_per_bucket_max: int = 8
+    """Most scans of one bucket at the same time (Fluss: ``kv.scanner.max-per-bucket``)."""
+    scans_max: int = 200
+    """Most scans at the same time (Fluss: ``kv.scanner.max-per-server``); one of a whole table counts as one."""
+    scan_views_max: int = 8_192
+    """Most buckets that all scans together have pinned. Each takes a few kilobytes, and what is written meanwhile."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "durability", _durability(self.durability))

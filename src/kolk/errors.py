@@ -15,7 +15,8 @@
     │   ├── FollowerNotFound      there is no follower of this name
     │   ├── HolderLost            what a follower had kept for itself was let go
     │   ├── PartitionNotFound     the table has no such partition
-    │   └── PartitionDropped      a partition went while it was read or written; the others go on
+    │   ├── PartitionDropped      a partition went while it was read or written; the others go on
+    │   └── UnknownOrExpiredScan  the scan is gone: not read for too long, closed, revoked, or never there
     ├── AlreadyExists
     │   ├── TableExists
     │   └── PartitionExists
@@ -25,6 +26,7 @@
     │   ├── TooManyTables         the database has as many tables as it may
     │   ├── TooManyFollowers      the table has as many followers as it may
     │   ├── TooManyPartitions     the table has as many partitions as it may
+    │   ├── TooManyScans          as many scans are open as may be; wait and retry
     │   ├── FollowerTaken         a newer reader goes on in this follower's name
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
@@ -169,6 +171,24 @@ class PartitionDropped(NotFound):
         return PartitionDropped, (str(self), self.partition, self.unread)
 
 
+class UnknownOrExpiredScan(NotFound):
+    """The scan is gone, so it cannot be read on. Scan again, or scan with ``resume="log"``, which goes on by itself.
+
+    ``reason`` says why: ``ttl`` (nobody read it for too long), ``closed``, ``revoked`` (a bucket was closed, dropped or
+    stopped) or ``unknown`` (there never was such a scan, it is long gone, or the server was restarted).
+    """
+
+    code = 27
+
+    def __init__(self, message: str, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """So that it crosses process borders whole."""
+        return UnknownOrExpiredScan, (str(self), self.reason)
+
+
 class AlreadyExists(KolkError):
     """What was to be created exists."""
 
@@ -234,6 +254,22 @@ class TooManyPartitions(Unavailable):
     """The table has as many partitions as it may. Drop some first, or cut it less finely."""
 
     code = 57
+
+
+class TooManyScans(Unavailable):
+    """As many scans are open as may be: of one bucket, or in all. Close some, or retry in ``retry_after`` seconds, when
+    the first may be given up. ``cap`` names the setting."""
+
+    code, retriable = 58, True
+
+    def __init__(self, message: str, cap: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.cap = cap
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """So that it crosses process borders whole."""
+        return TooManyScans, (str(self), self.cap, self.retry_after)
 
 
 class FollowerTaken(Unavailable):

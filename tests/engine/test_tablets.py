@@ -9,6 +9,7 @@ import pytest
 import kolk
 from kolk.engine.database import Engine
 from kolk.errors import PartialPut, PartitionDropped, Stopped, TableNotFound
+from kolk.model.scan import ScanRequest
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.storage.kv import Kv
@@ -181,7 +182,7 @@ def test_a_bucket_whose_files_cannot_be_read_says_so_also_to_those_who_only_ask_
     with pytest.raises(Stopped, match="cannot be opened"):
         again.bounds(few.table.info.id)
     with pytest.raises(Stopped, match="cannot be opened"):
-        again.open_scan(few.table.info.id)
+        again.open_scan(few.table.info.id, ScanRequest())
     again.drop_partition(few.table.info.id, "day=a")
     assert again.partitions(few.table.info.id) == []
     again.close()

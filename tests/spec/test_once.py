@@ -242,7 +242,8 @@ import signal, os, kolk
 db = kolk.connect({str(folder)!r})
 table = db.create_table("t", kolk.Schema([kolk.Column("id", "int")], "id"))
 table.put([{{"id": n}} for n in range(2000)])
-view = table.scan()._pages._views[0]
+scan = table.scan()
+(view,) = table._service._tablets.opened()[0]._views
 pin = view._pin
 values = pin._values
 class Closing:
@@ -254,8 +255,8 @@ class Closing:
 pin._values = Closing()
 signal.signal(signal.SIGTERM, lambda *_: db.close())
 try:
-    while view.next(100) is not None:
-        pass
+    while len((taken := view.take(b"", 100)).all):
+        view.used(taken, len(taken.all))
 except kolk.errors.Closed:
     print("closed", flush=True)
 """
@@ -269,7 +270,7 @@ def test_a_forked_child_may_not_read_its_parents_scan(folder, config):
         table = db.create_table("t", kolk.Schema([kolk.Column("id", "int")], "id"))
         table.put({"id": 1})
         pages = table.scan()._pages
-        pages._pid += 1  # as a child sees it
+        pages._scans._pid += 1  # as a child sees it
 
         with pytest.raises(UsedAfterFork):
             pages.next()

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import kolk
-from kolk.errors import Closed, InvalidArgument, PartitionDropped, TableNotFound
+from kolk.errors import Closed, InvalidArgument, PartitionDropped, UnknownOrExpiredScan
 
 embedded_only = pytest.mark.parametrize("form", ["embedded"], indirect=True)
 
@@ -144,7 +144,7 @@ def test_a_scan_of_a_dropped_table_fails_again_and_again(db, pages):
     db.drop_table("web.pages")
 
     for _ in range(2):
-        with pytest.raises((Closed, TableNotFound), match="dropped"):
+        with pytest.raises(UnknownOrExpiredScan, match="dropped"):
             scan.to_arrow()
 
 

@@ -5,6 +5,7 @@ import shutil
 import pyarrow as pa
 import pytest
 from rocksdict import Options, Rdict
+from tests.tablet.views import read
 
 from kolk.codec.key import ROW_PREFIX
 from kolk.codec.versions import RowCodecs
@@ -174,15 +175,15 @@ def test_a_damaged_folder_is_corrupted_by_name(tmp_path, memory):
 def test_a_view_has_an_offset_and_pages_of_columns(kv):
     codec = RowCodecs(SCHEMA)
     values = codec.encode(pa.record_batch({"id": pa.array([1, 2, 3], pa.int32())}, SCHEMA.arrow)).to_pylist()
-    kv.apply([KvWrites([b"\x01a", b"\x01b", b"\x01c"], values)], {})
+    keys = codec.keys_of(SCHEMA).encode(pa.record_batch({"id": pa.array([1, 2, 3], pa.int32())})).to_pylist()
+    kv.apply([KvWrites(keys, values)], {})
     view = View(kv.pin(), 42, codec)
 
     assert view.offset == 42
-    assert view.next(2).column("id").to_pylist() == [1, 2]
-    assert view.next(2, ["id"]).column("id").to_pylist() == [3]
-    assert view.next(2) is None
+    assert [row["id"] for row in read(view, rows=2)] == [1, 2, 3]
     view.close()
-    assert view.next(2) is None
+    with pytest.raises(Closed, match="closed"):
+        view.take(b"", 1)
 
 
 def test_a_revoked_view_tells_its_reader_why(kv):
@@ -193,7 +194,7 @@ def test_a_revoked_view_tells_its_reader_why(kv):
     view.revoke(Closed("again"))
 
     with pytest.raises(TableNotFound, match="the table was dropped"):
-        view.next(1)
+        view.take(b"", 1)
 
 
 def test_buckets_share_one_block_cache(tmp_path, memory):
@@ -207,3 +208,17 @@ def test_buckets_share_one_block_cache(tmp_path, memory):
     assert used[0] == used[1] > 0
     first.close()
     second.close()
+
+
+def test_a_pin_ends_where_it_was_told_to_whatever_else_is_in_memory(kv):
+    """rocksdict's iterators point into their options. If those went, the bytes of the next ones would be the bound."""
+    keys = [ROW_PREFIX + b"%05d" % number for number in range(100)]
+    kv.apply([KvWrites(keys, keys)], {})
+    ends = [ROW_PREFIX + b"%05d" % number for number in range(50)]
+    pins = [kv.pin(ROW_PREFIX, end) for end in ends]
+    expected = [list(kv.between(ROW_PREFIX, end)) for end in ends]
+
+    assert [pin.take(1_000).to_pylist() for pin in pins] == expected
+    assert [pin.take_after(b"", 1_000).to_pylist() for pin in pins] == expected
+    for pin in pins:
+        pin.close()

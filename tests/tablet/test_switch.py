@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from tests.tablet.views import read
 
 from kolk.errors import SchemaChanged
 from kolk.merge.append import Appender
@@ -30,7 +31,7 @@ def write(spec: TableSpec, **columns: list[int]) -> Write:
 def stored(tablet) -> list[dict]:
     view = tablet.pin_view()
     try:
-        return view.next(100).to_pylist()
+        return read(view)
     finally:
         view.close()
 
@@ -82,6 +83,6 @@ def test_a_view_pinned_before_a_switch_shows_what_it_pinned(bench):
     tablet.switch(merger(NEW, OLD))
     tablet.put(tablet.merger.prepare(write(NEW, key=[1], a=[11], c=[0])), PlainTag(1, 1))
 
-    assert view.next(10).to_pylist() == [{"k": 1, "a": 10, "b": 0}]
+    assert read(view) == [{"k": 1, "a": 10, "b": 0}]
     view.close()
     assert stored(tablet) == [{"key": 1, "a": 11, "c": 0}]

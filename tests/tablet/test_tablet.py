@@ -6,6 +6,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from tests.tablet.views import read
 
 from kolk.config import Durability
 from kolk.errors import Closed, StaleTag, Stopped, TooLarge
@@ -41,8 +42,7 @@ def put(tablet, write: Write, seq: int, writer: int = 7) -> int:
 def rows(tablet) -> list[dict]:
     view = tablet.pin_view()
     try:
-        page = view.next(1000)
-        return page.to_pylist() if page is not None else []
+        return read(view)
     finally:
         view.close()
 
@@ -324,7 +324,7 @@ def test_a_closed_tablet_refuses_everything_and_revokes_its_views(bench):
         lambda: tablet.get([b"\x01"]),
         tablet.pin_view,
         tablet.truncate,
-        lambda: view.next(10),
+        lambda: view.take(b"", 10),
         lambda: tablet.read_log(0, 1, 100),
     ):
         with pytest.raises(Closed, match="closed"):

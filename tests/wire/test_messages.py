@@ -73,7 +73,7 @@ CALLS = st.one_of(
     st.builds(m.Get, table=IDS, schema=st.binary(max_size=40), prefix=st.integers(0, 32), names=st.none() | NAMES),
 )
 TICKETS = st.one_of(
-    st.builds(m.Scan, table=IDS, names=st.none() | NAMES, limit=st.none() | IDS, where=st.none() | TEXTS),
+    st.builds(m.ReadScan, scan=TEXTS.filter(lambda text: len(text) <= 64), token=TEXTS),
     st.builds(
         m.Follow,
         table=IDS,

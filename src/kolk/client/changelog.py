@@ -71,7 +71,7 @@ class Changelog:
         follow: bool = False,
         buckets: Sequence[str] | None = None,
         where: Predicate | None = None,
-        schema: str | None = None,
+        schema: str | int | None = None,
         follower: str | None = None,
         commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
         on_partition: OnPartition | None = None,
@@ -222,10 +222,10 @@ class Changelog:
         return all(stop is not None and self.offsets.get(name, 0) >= stop for name, stop in self._stops.items())
 
 
-def _shown_as(schema: str | None, service: Service, info: TableInfo) -> int | None:
+def _shown_as(schema: str | int | None, service: Service, info: TableInfo) -> int | None:
     """The version to show all changes in; None for the one that each was written with."""
-    if schema is None:
-        return None
+    if schema is None or isinstance(schema, int):
+        return schema
     if schema != "latest":
         raise InvalidArgument(f"schema is 'latest', or left out to see changes as they were written, not {schema!r}")
     return newest(service, info).schema.id

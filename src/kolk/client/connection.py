@@ -1,8 +1,8 @@
 """A database over the network: the small service interface, served by a server through Arrow Flight.
 
 Every call has a deadline. What fails in a way that a retry can mend is tried again until then, puts with the same write
-tag, so that a server that is restarted in the middle costs time and nothing else. A scan is one stream and fails with
-it; a changelog goes on where it was.
+tag, so that a server that is restarted in the middle costs time and nothing else. A scan goes on where it was as long
+as the server has it; a changelog always does.
 
 Requests with rows go over persistent exchanges, which are kept for reuse: opening one costs more than a lookup. The
 bytes of the protocol are in ``kolk.wire``; Flight is known here and in ``streams`` alone.
@@ -20,8 +20,9 @@ import pyarrow.flight as flight
 from kolk.client.address import Address, url_of
 from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
+from kolk.client.scan_reader import FIRST_PAGE_BYTES, RemoteScan, opened_scan
 from kolk.client.spares import Spares
-from kolk.client.streams import ChangeStream, Exchange, Pipeline, ScanStream, Stream, result, typed
+from kolk.client.streams import ChangeStream, Exchange, Pipeline, Stream, result, typed
 from kolk.codec.table import decode_schema, decode_table
 from kolk.errors import (
     Closed,
@@ -44,9 +45,11 @@ from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.partition import Partition
 from kolk.model.predicate import Predicate
+from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action, Write
+from kolk.runtime.rng import Rng
 from kolk.wire import messages as m
 from kolk.wire.operations import column_text, encode_operations
 from kolk.wire.rows import encode_rows, encode_schema, read_answer
@@ -77,6 +80,7 @@ class Connection:
         retry: Retry,
         deadlines: Deadlines,
         spares: Spares,
+        rng: Rng,
         token: str | None = None,
         tls_ca: bytes | None = None,
         tls_cert: bytes | None = None,
@@ -88,6 +92,7 @@ class Connection:
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode("latin-1"))]
         self._pid = os.getpid()
         self._spares = spares
+        self._rng = rng
         self._closed = False
         # Written item by item; two that race ask twice.
         self._schemas: dict[tuple[TableId, int], Schema] = {}
@@ -264,18 +269,56 @@ class Connection:
         head = m.Get(table=table, schema=schema, prefix=columns, names=_list(names), schema_id=schema_id)
         return self._get(head, rows)
 
-    def open_scan(
-        self,
-        table: TableId,
-        names: Sequence[str] | None = None,
-        limit: int | None = None,
-        where: Predicate | None = None,
-        schema_id: int = 0,
-    ) -> ScanStream:
+    # --- scans
+
+    def open_scan(self, table: TableId, request: ScanRequest) -> RemoteScan:
+        """See ``Service``. The server knows a retry by its nonce."""
+        nonce = request.nonce or self._rng.token_hex()
+        call = m.OpenScan(
+            table=table,
+            page_bytes=FIRST_PAGE_BYTES,
+            names=_list(request.names),
+            limit=request.limit,
+            where=None if request.where is None else str(request.where),
+            schema_id=request.schema_id,
+            buckets=_list(request.buckets),
+            nonce=nonce,
+            shared=request.is_shared,
+            ttl_seconds=request.ttl_seconds,
+            resume=request.resume,
+        )
+        is_owned = not (request.is_shared and request.nonce)
+        record, rows = opened_scan(
+            lambda: self.scan_page(call), lambda: is_owned and self.end_scan("", nonce, CONNECT_SECONDS)
+        )
+        return self._reader(record, rows, request.limit, is_owned)
+
+    def join_scan(self, scan: str, token: str = "", buckets: Sequence[str] | None = None) -> RemoteScan:
         """See ``Service``."""
-        text = None if where is None else str(where)
-        ticket = m.Scan(table=table, names=_list(names), limit=limit, where=text, schema_id=schema_id)
-        return self._retry.run(lambda deadline: ScanStream(self._open(ticket, deadline), deadline, self._retry))
+        record = m.as_record(self._act(m.JoinScan(scan=scan)), m.ScanRecord)
+        return self._reader(record, None, None, False, token, buckets)
+
+    def list_scans(self) -> list[ScanInfo]:
+        """See ``Service``."""
+        return [_scan_info(m.as_record(each, m.ScanListed)) for each in self._act(m.ListScans())]
+
+    def close_scan(self, scan: str) -> bool:
+        """See ``Service``. If an answer was lost, one that is not there has been ended by us."""
+        lost: list[KolkError] = []
+        return self._act(m.CloseScan(scan=scan), lost=lost) or bool(lost)
+
+    def scan_page(self, call: m.OpenScan | m.NextPage) -> tuple[Any, pa.Buffer]:
+        """See ``ScanCalls``."""
+        message = m.join(call)
+        return self._retry.run(lambda deadline: self._call(message, deadline))
+
+    def scan_stream(self, ticket: m.ReadScan, deadline: Deadline) -> Stream:
+        """See ``ScanCalls``."""
+        return self._open(ticket, deadline)
+
+    def end_scan(self, scan: str, nonce: str, seconds: float) -> bool:
+        """See ``ScanCalls``."""
+        return self._act(m.CloseScan(scan=scan, nonce=nonce), self._retry.deadline(seconds))
 
     # --- the log
 
@@ -362,6 +405,29 @@ class Connection:
 
         return self._retry.run(attempt, deadline)
 
+    def _reader(
+        self,
+        record: m.ScanRecord,
+        rows: pa.Buffer | None,
+        limit: int | None,
+        is_owned: bool,
+        token: str = "",
+        buckets: Sequence[str] | None = None,
+    ) -> RemoteScan:
+        schema = self.schema(TableId(record.table), record.schema_id).arrow_of(record.names)
+        return RemoteScan(
+            self,
+            record,
+            schema,
+            rows,
+            self._retry,
+            cursor=self._rng.token_hex(),
+            limit=limit,
+            is_owned=is_owned,
+            token=token,
+            buckets=buckets,
+        )
+
     def _get(self, head: m.Get, rows: pa.RecordBatch) -> pa.RecordBatch:
         message = m.join(head, encode_rows(rows))
         schema, found = self._retry.run(lambda deadline: self._call(message, deadline))
@@ -436,6 +502,22 @@ def _follower(record: Mapping[str, Any]) -> Follower:
         last_use=moment(record["last_use_ms"]),
         expires=moment(record["expires_ms"]),
         state=FollowerState(record["state"]),
+    )
+
+
+def _scan_info(record: m.ScanListed) -> ScanInfo:
+    return ScanInfo(
+        id=record.id,
+        table=record.table,
+        principal=record.principal,
+        is_shared=record.shared,
+        is_drained=record.drained,
+        views=record.views,
+        rows=record.rows,
+        size_bytes=record.size_bytes,
+        opened=moment(record.opened_ms),
+        last_use=moment(record.last_use_ms),
+        expires=None if record.expires_ms is None else moment(record.expires_ms),
     )
 
 

@@ -13,6 +13,7 @@ from kolk.model.alter_ddl import AddPartition, Alteration, AlterTable, DropParti
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
 from kolk.model.follower import Follower
 from kolk.model.names import TableName, check_name
+from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.runtime.clock import Clock, SystemClock
@@ -88,6 +89,14 @@ class Database:
     def drop_follower(self, table: str, name: str) -> None:
         """Forget a follower: the log is no longer kept for it, and its reader can commit no more."""
         self._service.drop_follower(self._service.table(TableName.parse(table)).id, check_name(name, "follower"))
+
+    def scans(self) -> list[ScanInfo]:
+        """The scans that are open, of all tables: who reads, how many rows so far, and when each is given up."""
+        return self._service.list_scans()
+
+    def close_scan(self, scan: str) -> bool:
+        """End a scan, whoever reads it; whether there was one. Its reader is told with the next batch."""
+        return self._service.close_scan(scan)
 
     def execute(self, statement: str) -> Table | pa.Table | None:
         """Run one DDL statement: CREATE TABLE and ALTER TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE,

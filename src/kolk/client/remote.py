@@ -50,6 +50,7 @@ def connect_to(
         retry=Retry(clock, rng, float(timeout), pause),
         deadlines=Deadlines(clock, partial(start_thread, name="kolk-deadlines"), spares.drop_idle),
         spares=spares,
+        rng=rng,
         token=token,
         tls_ca=_contents(tls_ca),
         tls_cert=_contents(tls_cert),

@@ -2,26 +2,36 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from kolk.client.link import Link
+from kolk.client.resume import Resumption
 from kolk.client.service import ScanPages
-from kolk.errors import Closed, KolkError, PartitionDropped
+from kolk.errors import Closed, InvalidArgument, KolkError, PartitionDropped, Unavailable, UnknownOrExpiredScan
 from kolk.model.partition import PartitionEvent
+from kolk.model.scan import ScanPage
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+
+Found = dict[str, list[pa.RecordBatch]]
+OnProgress = Callable[[int, int | None], object]
+_LOSSES_MAX = 100
+"""How often one result is mended before it is given up: a server that fails so often needs help of another kind."""
 
 
 class Scan:
     """Iterate for ``pa.RecordBatch`` pages, or ask for everything at once. A context manager.
 
     ``offsets`` maps each bucket to the log offset that the scan stands for: the table's changelog from there on is
-    exactly what came after. Failures are sticky: a scan that failed once fails again, it never looks finished.
-    Confined to one reader at a time.
+    exactly what came after. ``id`` names it for other readers, if it is shared; ``token`` is the place after the last
+    batch that was handed out; ``rows`` is how many rows were, and ``estimate`` about how many there are, if anybody
+    knows. Failures are sticky: a scan that failed once fails again, it never looks finished. Confined to one reader at
+    a time.
 
     A partition that is dropped meanwhile takes its rows away. Whoever gave ``on_partition`` is told so; without it the
     scan raises PartitionDropped, once, and can be iterated on for the rows of the others.
@@ -31,49 +41,46 @@ class Scan:
         self,
         link: Link,
         pages: ScanPages,
-        schema: pa.Schema,
         on_partition: Callable[[PartitionEvent], object] | None = None,
+        on_progress: OnProgress | None = None,
+        resumption: Resumption | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        self.id = pages.id
         self.offsets = dict(pages.offsets)
-        self.schema = schema
+        self.schema = schema or pages.schema
+        self.estimate = pages.estimate
+        self.rows = 0
+        self.token = ""
         self._link = link  # kept, so that the connection lives as long as the scan
         self._pages = pages
         self._on_partition = on_partition
+        self._on_progress = on_progress
+        self._resumption = resumption
+        self._is_shared = is_shared
         self._error: KolkError | None = None
         self._given_back: deque[pa.RecordBatch] = deque()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while True:
-            if self._error is not None:
-                raise self._error
-            if self._given_back:
-                yield self._given_back.popleft()
-                continue
-            try:
-                page = self._pages.next()
-            except BaseException as error:
-                # Whatever it was, the page is gone: reading on would leave a hole that nobody sees.
-                self._error = error if isinstance(error, KolkError) else Closed(f"this scan failed: {error!r}")
-                self._pages.close()
-                raise
-            if page is None:
-                self._pages.close()
-                return
-            if isinstance(page, PartitionEvent):
-                if self._on_partition is None:
-                    raise page.error
-                self._on_partition(page)
-            elif page.num_rows:
-                yield page
+        if self._resumption is not None:
+            raise InvalidArgument(
+                'resume="log" mends what was read, so it needs the whole result: to_arrow(), to_pandas() or'
+                " to_polars(); table.bootstrap() goes on by itself batch by batch"
+            )
+        yield from self._batches()
 
     def to_arrow(self) -> pa.Table:
         """All rows that are left, as one table.
 
         If a partition is dropped, nothing that was read is lost: a second call has it too, without that partition.
         """
+        if self._resumption is not None:
+            return self._whole(self._resumption).select(self.schema.names)
         batches: list[pa.RecordBatch] = []
         try:
-            batches.extend(self)
+            batches.extend(self._batches())
         except PartitionDropped:
             self._given_back.extend(batches)
             raise
@@ -89,6 +96,34 @@ class Scan:
 
         return polars.DataFrame(self.to_arrow())
 
+    def pages(self) -> Iterator[ScanPage]:
+        """What is left, page by page, each with the buckets that its rows are of and the token after it."""
+        while True:
+            if self._error is not None:
+                raise self._error
+            try:
+                page = self._pages.next()
+            except BaseException as error:
+                # Whatever it was, the page is gone: reading on would leave a hole that nobody sees.
+                self._error = error if isinstance(error, KolkError) else Closed(f"this scan failed: {error!r}")
+                self._pages.close()
+                raise
+            if page is None:
+                if not self._is_shared:  # others may still read it
+                    self._pages.close()
+                return
+            self.token = page.token
+            if page.event is not None:
+                if self._on_partition is None:
+                    raise page.event.error
+                self._on_partition(page.event)
+            elif page.batch is not None and page.batch.num_rows:
+                self.rows += page.batch.num_rows
+                self._tell()
+                yield page
+            else:
+                self._tell()
+
     def close(self) -> None:
         """Let the rows go. Idempotent; reading on raises Closed."""
         self._error = self._error or Closed("this scan is closed")
@@ -99,3 +134,70 @@ class Scan:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            if self._given_back:
+                if self._error is not None:
+                    raise self._error
+                yield self._given_back.popleft()
+                continue
+            for page in self.pages():
+                assert page.batch is not None
+                yield page.batch
+            return
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self.rows, self.estimate)
+
+    def _whole(self, resumption: Resumption) -> pa.Table:
+        """Every row, whatever happens to the scan meanwhile, all of one moment."""
+        found: Found = {}
+        losses = 0
+        while True:
+            try:
+                for page in self.pages():
+                    _sort_in(found, page)
+            except (UnknownOrExpiredScan, Unavailable, PartitionDropped) as lost:
+                losses += 1
+                if isinstance(lost, Closed) or losses > _LOSSES_MAX:
+                    raise
+                found = self._resumed(resumption, found, lost)
+            else:
+                return pa.Table.from_batches([batch for each in found.values() for batch in each], self._pages.schema)
+
+    def _resumed(self, resumption: Resumption, found: Found, lost: KolkError) -> Found:
+        """Open the scan again, and carry what was read over to its moment. If that fails, what was lost is told too."""
+        with suppress(KolkError):
+            self._pages.close()
+        try:
+            pages = resumption.open(self.token)
+            resumed = pages.resumed
+            if resumed is None:
+                found = {}
+            else:
+                changed: dict[str, list[pa.RecordBatch]] = {}
+                for bucket, batch in resumption.changes(self.offsets, pages.offsets, resumed):
+                    changed.setdefault(bucket, []).append(batch)
+                # A bucket of a partition that is gone has no rows; one that was made anew is read anew.
+                found = {
+                    bucket: resumption.mended(found.get(bucket, []), changed.get(bucket, []), pages.schema)
+                    for bucket in (*resumed.whole, resumed.bucket)
+                    if bucket is not None
+                }
+        except KolkError as error:
+            raise error from lost
+        self._pages, self._error = pages, None
+        self.id, self.offsets = pages.id, dict(pages.offsets)
+        self.rows = sum(batch.num_rows for each in found.values() for batch in each)
+        return found
+
+
+def _sort_in(found: Found, page: ScanPage) -> None:
+    """Add the rows of a page to those of their buckets."""
+    assert page.batch is not None
+    start = 0
+    for bucket, count in page.runs:
+        found.setdefault(bucket, []).append(page.batch.slice(start, count))
+        start += count

@@ -16,19 +16,24 @@ from kolk.model.names import TableName
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.predicate import Predicate
+from kolk.model.scan import Resumed, ScanInfo, ScanPage, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 
 
 class ScanPages(Protocol):
-    """An open scan."""
+    """An open scan, for one reader. ``estimate`` is about how many rows there are, if anybody knows; ``resumed`` is
+    what had been read before the token that it was opened at."""
 
+    id: str
     offsets: dict[str, int]
+    schema: pa.Schema
+    estimate: int | None
+    resumed: Resumed | None
 
-    def next(self) -> pa.RecordBatch | PartitionEvent | None:
-        """The next page, or that a partition is gone; None at the end. A page without rows only says that the reading
-        goes on."""
+    def next(self) -> ScanPage | None:
+        """The next page; None at the end. A page without rows only says that the reading goes on."""
         ...
 
     def close(self) -> None:
@@ -118,15 +123,20 @@ class Service(Protocol):
         """The rows whose keys start with the values of this one row."""
         ...
 
-    def open_scan(
-        self,
-        table: TableId,
-        names: Sequence[str] | None = None,
-        limit: int | None = None,
-        where: Predicate | None = None,
-        schema_id: int = 0,
-    ) -> ScanPages:
-        """The table at one moment: all rows, or those that the predicate selects."""
+    def open_scan(self, table: TableId, request: ScanRequest) -> ScanPages:
+        """The table at one moment: all rows, or those that the request selects."""
+        ...
+
+    def join_scan(self, scan: str, token: str = "", buckets: Sequence[str] | None = None) -> ScanPages:
+        """Read an open scan from its start, or from a token on."""
+        ...
+
+    def list_scans(self) -> list[ScanInfo]:
+        """The scans that are open."""
+        ...
+
+    def close_scan(self, scan: str) -> bool:
+        """End a scan, whoever reads it; whether there was one."""
         ...
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Streams between a client and a server: requests with answers, puts in a pipeline, scans and changelogs.
+"""Streams between a client and a server: requests with answers, puts in a pipeline, batches, changelogs.
 
 Each waits under a deadline and turns what Flight raises into what it means. A stream is of no use after a failure: its
 owner opens another one.
@@ -175,30 +175,6 @@ class Stream:
         self._exchange.end()
 
 
-class ScanStream:
-    """See ``ScanPages``."""
-
-    def __init__(self, stream: Stream, deadline: Deadline, retry: Retry) -> None:
-        self._stream = stream
-        self._retry = retry
-        first = stream.next(deadline.seconds_left)
-        if first is None or first[1].offsets is None:
-            raise Unreachable("the server ended the scan before it began; retry")
-        self.offsets = first[1].offsets
-
-    def next(self) -> pa.RecordBatch | PartitionEvent | None:
-        """See ``ScanPages``."""
-        found = self._stream.next(self._retry.deadline().seconds_left)
-        if found is None:
-            return None
-        batch, page = found
-        return batch if page.event is None else _event(page.event)
-
-    def close(self) -> None:
-        """See ``ScanPages``."""
-        self._stream.cancel()
-
-
 class ChangeStream:
     """See ``ChangePages``. Goes on at its offsets when the connection breaks."""
 
@@ -228,7 +204,7 @@ class ChangeStream:
             raise
         batch, page = (None, _NOTHING) if found is None else found
         if page.event is not None:
-            event = _event(page.event)
+            event = event_of(page.event)
             self._offsets = after(event, self._offsets)
             return event
         if page.bucket is None:
@@ -284,7 +260,8 @@ def result(answer: m.Answer) -> Any:
     return answer.result
 
 
-def _event(record: m.EventRecord) -> PartitionEvent:
+def event_of(record: m.EventRecord) -> PartitionEvent:
+    """What became of a partition."""
     return PartitionEvent(
         kind=PartitionEventKind(record.kind),
         partition=record.partition,

@@ -2,22 +2,26 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
+from kolk.client.bootstrap import Bootstrap
 from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, OnPartition, Start
 from kolk.client.handle import Handle
+from kolk.client.last_rows import check_source, last_rows
+from kolk.client.resume import Resumption
 from kolk.client.rows import Data, key_batch, rows_batch
-from kolk.client.scan import Scan
+from kolk.client.scan import OnProgress, Scan
 from kolk.client.where import Where, predicate_of
 from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
-from kolk.model.durations import Duration
+from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.partition import Partition, parse_partition, partition_name
+from kolk.model.scan import ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.write import Action, Write
 
@@ -153,23 +157,96 @@ class Table(Handle):
         where: Where | None = None,
         source: str = "live",
         *,
+        buckets: Sequence[str] | None = None,
+        resume: str = "strict",
+        ttl: Duration | None = None,
+        shared: bool = False,
+        nonce: str | None = None,
         on_partition: OnPartition | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Scan:
         """The whole table at one moment, all buckets alike, whatever is written meanwhile.
 
         ``where`` selects rows before they travel: SQL, ``"pv > 100 AND day = '2026-11-15'"``, or a dict of columns and
         what they equal, ``{"day": date(2026, 11, 15), "region": ["eu", "us"], "title": None}``, all of it at once.
-        ``on_partition`` is called if a partition is dropped before its rows were read; without it the scan raises
-        PartitionDropped, and can be read on.
+        ``limit`` is kept by the server; of a log table it gives the last rows. ``buckets`` scans some buckets only.
+
+        A scan over the network that is not read for its ``ttl`` (60 s) is given up. What is lost then, or when a server
+        is restarted, raises UnknownOrExpiredScan; ``resume="log"`` goes on in a new scan instead and mends what was
+        read from the changelog, for ``to_arrow()`` and its like: the result is of one moment, the last.
+
+        A ``shared`` scan is for several readers, here or elsewhere: ``table.join_scan(scan.id)``. With a ``nonce``
+        everybody who opens it gets the same scan, and never another once that is gone. ``on_progress`` is called with
+        the rows so far and about how many there are, or None. ``on_partition`` is called if a partition is dropped
+        before its rows were read; without it the scan raises PartitionDropped, and can be read on.
         """
-        if source != "live":
-            raise InvalidArgument("source is not available in this version; leave it out")
         schema = self.schema
         names = _shown(schema, columns)
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise InvalidArgument(f"limit is a number of rows, not {limit!r}")
-        pages = self._service.open_scan(self._info.id, names, limit, predicate_of(where, schema), schema.id)
-        return Scan(self._link, pages, schema.arrow_of(names), on_partition)
+        request = ScanRequest(
+            names=names,
+            limit=limit,
+            where=predicate_of(where, schema),
+            schema_id=schema.id,
+            buckets=None if buckets is None else tuple(buckets),
+            nonce=nonce or "",
+            is_shared=shared or nonce is not None,
+            ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
+        )
+        check_source(source, resume, is_log=not schema.primary_key, is_shared=request.is_shared)
+        if not schema.primary_key:
+            return Scan(self._link, last_rows(self._link, self._info, request), on_partition, on_progress)
+        resumption = None
+        if resume == "log":
+            if names is not None:  # the key says which rows a change is about
+                request = replace(request, names=tuple(dict.fromkeys((*names, *schema.primary_key))))
+            resumption = Resumption(self._link, self._info, request)
+        pages = self._service.open_scan(self._info.id, request)
+        shown, is_shared = schema.arrow_of(names), request.is_shared
+        return Scan(self._link, pages, on_partition, on_progress, resumption, shown, is_shared=is_shared)
+
+    def join_scan(
+        self,
+        scan: str,
+        *,
+        buckets: Sequence[str] | None = None,
+        token: str = "",
+        on_partition: OnPartition | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Scan:
+        """Read a scan that somebody has opened, from its start or from the token of a page on; all of it, or the
+        buckets named. Rows, columns and the moment are as they were asked for there. It does not end with this
+        reader."""
+        pages = self._service.join_scan(scan, token, buckets)
+        return Scan(self._link, pages, on_partition, on_progress, is_shared=True)
+
+    def bootstrap(
+        self,
+        where: Where | None = None,
+        *,
+        follow: bool = True,
+        follower: str | None = None,
+        ttl: Duration | None = None,
+        commit_interval: Duration | None = COMMIT_INTERVAL_SECONDS,
+        on_partition: OnPartition | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Bootstrap:
+        """The whole table and then every change after it, without a gap or a duplicate, as batches of a changelog.
+
+        The rows of the scan come as ``+I``. If the scan is lost in the middle, what happened to the rows that were
+        handed out follows as changes, and the scan goes on. With the name of a ``follower`` that has got beyond the
+        scan before, it goes on there and nothing is scanned. ``where`` chooses among the partitions.
+        """
+        return Bootstrap(
+            self._link,
+            self._info,
+            where=predicate_of(where, self.schema),
+            follow=follow,
+            follower=follower,
+            ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
+            commit_interval=commit_interval,
+            on_partition=on_partition,
+            on_progress=on_progress,
+        )
 
     def changelog(
         self,

@@ -8,7 +8,7 @@ checked against the table before anything else happens.
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from kolk.engine.opening import Opening, OpenKv
 from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
-from kolk.engine.scans import TableScan
+from kolk.engine.scans import LocalScan, Scans
 from kolk.engine.tablets import Tablets
 from kolk.errors import (
     Closed,
@@ -53,6 +53,7 @@ from kolk.model.page import BucketOffsets, ChangelogPage
 from kolk.model.partition import PARTITIONS, Layout, Partition, matching, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.rows import checked_rows
+from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec, check_partitions_only
 from kolk.model.write import Write, expected_columns
@@ -60,6 +61,7 @@ from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.handles import file_handles
+from kolk.runtime.rng import Rng
 from kolk.runtime.zone import system_zone
 from kolk.storage.kv import Kv
 from kolk.storage.meta import Meta
@@ -85,6 +87,7 @@ class Engine:
         disk: Disk | None = None,
         open_kv: OpenKv = Kv,
         zone: Callable[[], str] = system_zone,
+        rng: Rng | None = None,
     ) -> None:
         self.config = config
         self._folder = folder
@@ -108,6 +111,9 @@ class Engine:
         self._followers = Followers(
             self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), self._partitions, set(layouts)
         )
+        self.scans = Scans(
+            self._partitions, self._tablets, self._meta, self._clock, rng or Rng(), config, self._catalog.by_id
+        )
         self._lives = PartitionLives(
             self._catalog, self._partitions, self._tablets, self._followers, self._clock, self._notify
         )
@@ -116,6 +122,7 @@ class Engine:
             self._partitions,
             self._tablets,
             self._followers,
+            self.scans.sessions,
             self._clock,
             config.log_pinned_max_bytes,
         )
@@ -137,7 +144,8 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """The database in plain values."""
-        return {"durability": self.config.durability.value, "tables": len(self.tables())}
+        scans = asdict(self.scans.sessions.counts())
+        return {"durability": self.config.durability.value, "tables": len(self.tables()), "scans": scans}
 
     # --- tables
 
@@ -301,33 +309,27 @@ class Engine:
                 values = tablet.between(start, _successor(start))
         return self._merger(info).codec.decode_as(schema, stored_values(values), names)
 
-    def open_scan(
-        self,
-        table: TableId,
-        names: Sequence[str] | None = None,
-        limit: int | None = None,
-        where: Predicate | None = None,
-        schema_id: int = 0,
-    ) -> TableScan:
-        """Pin every bucket of a table at one moment, to read the rows that the predicate selects."""
-        info, schema = self._spoken(table, schema_id)
-        self._merger(info)
-        if where is not None:
-            where.check(schema)
-        for attempt in count(1):
-            # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
-            with (
-                self._still(info, attempt > _TRIES),
-                suppress(PartitionDropped),
-                self._tablets.use(info, self._partitions.buckets(info, where)) as tablets,
-                self._still(info),
-            ):
-                self._info(table)  # a dropped table has no partitions, and is not empty
-                layout = self._partitions.of(info)
-                if [tablet.bucket for tablet in tablets] == list(self._partitions.buckets(info, where)):
-                    places = {PARTITIONS: layout.position} if info.is_partitioned else {}
-                    return TableScan.open(tablets, schema, names, limit, self.config.scan_page_rows, places, where)
-        raise AssertionError("the last attempt succeeds")
+    # --- scans
+
+    def open_scan(self, table: TableId, request: ScanRequest) -> LocalScan:
+        """Pin a table, or some of its buckets, at one moment."""
+        info, schema = self._spoken(table, request.schema_id)
+        return self.scans.local(self.scans.open(info, schema, request))
+
+    def join_scan(self, scan: str, token: str = "", buckets: Sequence[str] | None = None) -> LocalScan:
+        """Read an open scan from its start, or from a token on, all of it or some buckets."""
+        self._check_usable()
+        return self.scans.local(self.scans.join(scan, only=buckets), token, buckets)
+
+    def list_scans(self) -> list[ScanInfo]:
+        """The scans that are open."""
+        self._check_usable()
+        return self.scans.sessions.listed()
+
+    def close_scan(self, scan: str) -> bool:
+        """End a scan, whoever reads it; whether there was one."""
+        self._check_usable()
+        return self.scans.end(scan, None)
 
     # --- the log
 
@@ -428,6 +430,16 @@ class Engine:
         self._retention.round()
         self._tablets.rest(self.config.bucket_idle_seconds)
 
+    def reap(self) -> None:
+        """End scans that nobody has read for their time. Called like ``tick``, more often."""
+        self._check_usable()
+        self.scans.reap()
+
+    @property
+    def reap_seconds(self) -> float:
+        """How often that is: so that nothing is kept much longer than its time."""
+        return min(self.config.scan_ttl_seconds / 4, 15.0)
+
     def describe(self, table: TableId) -> dict[str, object]:
         """A table and the state of its buckets, in plain values."""
         bounds = self.bounds(table)
@@ -442,6 +454,7 @@ class Engine:
         if self._closed or os.getpid() != self._folder.pid:
             return
         self._closed = True
+        self.scans.sessions.close()
         try:
             self._tablets.close()
         finally:

@@ -13,6 +13,7 @@ from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
 from kolk.engine.opening import BucketState
 from kolk.engine.partitions import Partitions
+from kolk.engine.sessions import ScanSessions
 from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, KolkError, PartitionDropped, TableNotFound
 from kolk.model.follower import FollowerState
@@ -42,6 +43,7 @@ class Retention:
         partitions: Partitions,
         tablets: Tablets,
         followers: Followers,
+        scans: ScanSessions,
         clock: Clock,
         pinned_bytes_max: int,
     ) -> None:
@@ -49,6 +51,7 @@ class Retention:
         self._partitions = partitions
         self._tablets = tablets
         self._followers = followers
+        self._scans = scans
         self._clock = clock
         self._pinned_bytes_max = pinned_bytes_max
 
@@ -81,7 +84,8 @@ class Retention:
             for bucket, below in due.below.items():
                 try:
                     with self._tablets.use_one(due.info, bucket) as tablet:
-                        tablet.trim(below, [holder for _, holder in holders[bucket]])
+                        followers = [holder for _, holder in holders[bucket]]
+                        tablet.trim(below, [*followers, *self._scans.holders(bucket)])
                 except KolkError as error:
                     _tell(due.info, error)
 

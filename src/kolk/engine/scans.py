@@ -1,113 +1,402 @@
-"""A table scan: every bucket pinned at one moment, then read page by page."""
+"""Scans: the whole table at one moment, opened once, read by whoever has its id.
 
+Opening pins every bucket while all their locks are held and the database's gate is passed alone, so that no put falls
+between two of the views and no transaction is seen in part. Buckets that must recover do so before, so that nobody
+waits for them.
+
+A reader's place is a token. Within a scan it is exact, for the rows do not change. For a scan that is lost it still
+says where to go on in a new one, at another moment: what that means is the reader's to say (``ScanRequest.resume``).
+"""
+
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import count
 
 import pyarrow as pa
 
-from kolk.errors import PartitionDropped, UsedAfterFork
-from kolk.model.ids import BucketId
-from kolk.model.partition import PartitionEvent, PartitionEventKind
-from kolk.model.predicate import Predicate
+from kolk.codec.key import ROW_PREFIX
+from kolk.codec.key_range import key_range
+from kolk.codec.token import KEY_BYTES, Token, Tokens
+from kolk.config import EngineConfig
+from kolk.engine.cut import CHUNK_ROWS, Cut, Room
+from kolk.engine.gate import Gate
+from kolk.engine.partitions import Partitions
+from kolk.engine.session import ScanSession
+from kolk.engine.sessions import ScanSessions, ended, taken_back
+from kolk.engine.tablets import Tablets
+from kolk.errors import InvalidArgument, KolkError, PartitionDropped, UnknownOrExpiredScan, UsedAfterFork
+from kolk.merge.engine import Merger
+from kolk.model.ids import BucketId, TableId
+from kolk.model.partition import PARTITIONS
+from kolk.model.scan import START, Page, Place, Resumed, ScanEnd, ScanPage, ScanRequest, read_before
 from kolk.model.schema import Schema
+from kolk.model.table import TableInfo
+from kolk.runtime.clock import Clock
+from kolk.runtime.rng import Rng
+from kolk.storage.meta import ABSENT, Meta, MetaChange
 from kolk.storage.view import View
 from kolk.tablet.tablet import Tablet
 
-_PAGES_READ_MAX = 64
-"""How many pages without a row that is wanted are read in one call: a reader who gave up is noticed in between."""
+LOCAL = ""
+"""The principal of scans within this process, which last as long as somebody has them."""
+_TRIES = 3
+"""How often a look at all buckets is begun anew because partitions came or went, before they have to wait for it."""
+_TOKEN_KEY = "scan-token-key"
+_NONCES = "scan-nonce/"
+_NONCE_MS = 86_400_000
+_NONCES_MAX = 10_000
+_LOST = "the scan of this nonce is gone, and another one would show another moment; open one with a new nonce"
 
 
-class TableScan:
-    """One consistent cut of a table, or those of its rows that a predicate selects. Confined to one reader at a time;
-    ``close`` may come from anywhere.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A scan that was opened, or joined: enough to read it. Without an id there is nothing to read."""
 
-    A partition that is dropped meanwhile takes its own rows away; the reader is told once, and goes on.
-    """
+    id: str
+    table: TableId
+    request: ScanRequest
+    offsets: dict[str, int]
+    schema: Schema
+    arrow: pa.Schema
+    estimate: int | None
+    start: Place
+    is_owned: bool
+    """Whether it ends with its reader: nobody else may be reading it."""
+    resumed: Resumed | None = None
+
+
+class Scans:
+    """Opens scans and reads them. Thread-safe: one lock, for the nonces."""
 
     def __init__(
         self,
-        views: Sequence[tuple[BucketId, View]],
-        places: Mapping[str, int],
-        schema: Schema,
-        names: Sequence[str] | None,
-        limit: int | None,
-        page_rows: int,
-        where: Predicate | None = None,
+        partitions: Partitions,
+        tablets: Tablets,
+        meta: Meta,
+        clock: Clock,
+        rng: Rng,
+        config: EngineConfig,
+        check_alive: Callable[[TableId], object],
     ) -> None:
-        self.offsets = {bucket.name: view.offset for bucket, view in views} | dict(places)
-        self._views = [view for _, view in views]
-        self._unread = list(views)
-        self._schema = schema
-        self._names = names
-        self._where = where
-        self._left = limit
-        self._page_rows = page_rows
+        self.sessions = ScanSessions(config, clock)
+        self.gate = Gate()
+        self._partitions = partitions
+        self._tablets = tablets
+        self._meta = meta
+        self._clock = clock
+        self._rng = rng
+        self._config = config
+        self._check_alive = check_alive
+        self._tokens = Tokens(_token_key(meta, rng))
         self._pid = os.getpid()
+        self._lock = threading.RLock()
+        # Guarded by _lock: what was opened with a nonce, or is about to be.
+        self._nonces: OrderedDict[tuple[str, str], Future[Opened]] = OrderedDict()
 
-    @staticmethod
-    def open(
-        tablets: Sequence[Tablet],
-        schema: Schema,
-        names: Sequence[str] | None,
-        limit: int | None,
-        page_rows: int,
-        places: Mapping[str, int],
-        where: Predicate | None = None,
-    ) -> "TableScan":
-        """Pin all tablets while all their locks are held: no put falls between two of the views.
+    def open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str = LOCAL) -> Opened:
+        """Pin the table, or the buckets that are named, at one moment. With a nonce that is known nothing new is
+        opened."""
+        if not isinstance(self._tablets.merger(info), Merger):
+            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
+        if request.where is not None:
+            request.where.check(schema)
+        if not request.nonce:
+            return self._open(info, schema, request, principal)
+        while True:
+            with self._lock:
+                known = self._nonces.get((principal, request.nonce))
+                future = known or self._nonces.setdefault((principal, request.nonce), Future())
+            if known is None:
+                return self._open_first(info, schema, request, principal, future)
+            with suppress(KolkError):  # of whoever opens it; if he fails we try ourselves
+                known.result()
+            if known.exception() is None:
+                return self._found(known.result(), info, request, principal)
 
-        The rows are shown in this version of the table's schema, whatever version each was written with.
-        ``places`` are the offsets of what is no bucket: the record of partitions, if the table has one.
-        """
-        with ExitStack() as held:
-            for tablet in tablets:
-                held.enter_context(tablet.held())
-            views = [(tablet.bucket, tablet.pin_view()) for tablet in tablets]
-        return TableScan(views, places, schema, names, limit, page_rows, where)
+    def join(self, id: str, principal: str = LOCAL, only: Sequence[str] | None = None) -> Opened:
+        """An open scan, for one more reader, of all buckets or of some."""
+        with self.sessions.use(id, principal) as session:
+            session.cut.check(only)
+            return _opened(session, START, None, is_owned=False)
 
-    def next(self) -> pa.RecordBatch | PartitionEvent | None:
-        """The next page, or that a partition is gone; None when the table, or the limit, is used up.
+    def place(self, id: str, token: str) -> Place:
+        """The place that a token of this scan stands for."""
+        found = self._tokens.decode(token)
+        if found.scan != id:
+            raise InvalidArgument("this token is of another scan; a token is good for the scan that gave it")
+        return found.place
 
-        A page without rows only says that there were none among those read so far.
-        """
+    def read(
+        self, id: str, principal: str, place: Place, room: Room, only: Collection[str] | None = None
+    ) -> tuple[Page, ScanPage]:
+        """What comes after a place."""
+        with self._reading(id, principal) as session:
+            return self._handed(session, session.cut.page(place, room, only))
+
+    def call(
+        self,
+        id: str,
+        principal: str,
+        cursor: str,
+        seq: int,
+        size_bytes: int,
+        token: str = "",
+        only: Sequence[str] | None = None,
+    ) -> ScanPage:
+        """One call of a cursor; see ``ScanSession``."""
+        if size_bytes <= 0:
+            raise InvalidArgument(f"the size of a page is a positive number of bytes, not {size_bytes}")
+        start = self.place(id, token) if token else START
+        with self._reading(id, principal) as session:
+            session.cut.check(only)
+            return self._handed(session, session.call(cursor, seq, self.room(size_bytes), start, only))[1]
+
+    def room(self, size_bytes: int) -> Room:
+        """A page of a size that a client asked for."""
+        return Room(2**31, min(size_bytes, self._config.scan_page_bytes_max))
+
+    def close_nonce(self, nonce: str, principal: str) -> bool:
+        """End the scan that was opened with a nonce; whether there was one."""
+        with self._lock:
+            known = self._nonces.get((principal, nonce))
+        if known is None or known.exception() is not None:
+            return False
+        return self.sessions.end(known.result().id, principal)
+
+    def local(self, opened: Opened, token: str = "", only: Sequence[str] | None = None) -> "LocalScan":
+        """An open scan for a reader in this process; the scan ends when nobody has it any more."""
+        place = self.place(opened.id, token) if token else opened.start
+        return LocalScan(self, opened, place, only, Room(self._config.scan_page_rows, self._config.scan_page_bytes_max))
+
+    def end(self, id: str, principal: str | None = LOCAL) -> bool:
+        """End a scan, whoever's it is if no principal is named; whether there was one."""
+        return os.getpid() == self._pid and self.sessions.end(id, principal)
+
+    def reap(self) -> None:
+        """End what is due, and forget nonces that nobody can mean any more."""
+        self.sessions.reap()
+        before = self._clock.now_ms() - _NONCE_MS
+        stale = [record for record in self._meta.list(_NONCES) if int(record.value) < before]
+        if stale:
+            self._meta.write([MetaChange(record.key, None, record.version) for record in stale])
+
+    # --- inside
+
+    @contextmanager
+    def _reading(self, id: str, principal: str) -> Iterator[ScanSession]:
         if os.getpid() != self._pid:
             raise UsedAfterFork("this scan was opened before a fork; call kolk.connect in the child")
-        pages = 0
-        while self._unread and self._left != 0:
+        with self.sessions.use(id, principal) as session:
             try:
-                page = self._unread[0][1].next(self._rows_to_read, self._names, self._where, self._schema)
-            except PartitionDropped as error:
-                return self._without(error.partition)
-            if page is None:
-                self._unread.pop(0)[1].close()
-                continue
-            pages += 1
-            if page.num_rows or pages == _PAGES_READ_MAX:
-                return self._limited(page)
-        return None
+                yield session
+            except KolkError as error:
+                refusal = session.cut.refusal
+                if refusal is None:
+                    raise
+                self.sessions.end(id, None, ScanEnd.REVOKED, taken_back(refusal))
+                raise ended(ScanEnd.REVOKED, taken_back(refusal)) from error
+
+    def _handed(self, session: ScanSession, page: Page) -> tuple[Page, ScanPage]:
+        self.sessions.served(session, page)
+        token = self._tokens.encode(Token(session.id, session.query, page.place))
+        return page, ScanPage(page.batch, page.runs, token, page.is_last, page.event)
+
+    def _open_first(
+        self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str, future: "Future[Opened]"
+    ) -> Opened:
+        """Open what nobody has opened under this nonce; the nonce of a shared scan survives a restart."""
+        key = (principal, request.nonce)
+        record = _NONCES + hashlib.blake2b(f"{principal}\0{request.nonce}".encode(), digest_size=16).hexdigest()
+        try:
+            if request.is_shared and self._meta.get(record) is not None:
+                raise ended(ScanEnd.UNKNOWN, _LOST)
+            opened = self._open(info, schema, request, principal)
+            if request.is_shared:
+                try:
+                    self._meta.write([MetaChange(record, str(self._clock.now_ms()).encode(), ABSENT)])
+                except BaseException:
+                    self.sessions.end(opened.id, None)
+                    raise
+        except BaseException as error:
+            with self._lock:
+                self._nonces.pop(key, None)
+            future.set_exception(error if isinstance(error, KolkError) else KolkError(str(error)))
+            raise
+        future.set_result(opened)
+        with self._lock:
+            while len(self._nonces) > _NONCES_MAX:
+                self._nonces.popitem(last=False)
+        return opened
+
+    def _found(self, opened: Opened, info: TableInfo, request: ScanRequest, principal: str) -> Opened:
+        if opened.request.query(opened.table) != request.query(info.id):
+            raise InvalidArgument("this nonce was used for another scan; every scan has a nonce of its own")
+        if opened.id:
+            try:
+                self.sessions.check_open(opened.id, principal)
+            except UnknownOrExpiredScan as error:
+                raise UnknownOrExpiredScan(_LOST, error.reason) from error
+        return opened
+
+    def _open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str) -> Opened:
+        start = START
+        if request.resume:
+            token = self._tokens.decode(request.resume)
+            if token.query != request.query(info.id):
+                raise InvalidArgument("this token is of a scan of something else; ask for the same, or begin anew")
+            start = token.place
+        cut = self._pinned(info, schema, request)
+        resumed = read_before(start, cut.all_buckets) if request.resume else None
+        if not cut.buckets:
+            self.sessions.note_empty()
+            return Opened("", info.id, request, cut.offsets, schema, cut.arrow, 0, start, False, resumed)
+        try:
+            ttl = self._ttl(request, principal)
+            id, now_ms, now = f"{self._rng.id128():032x}", self._clock.now_ms(), self._clock.monotonic()
+            session = ScanSession(id, info.id, str(info.name), principal, request, cut, ttl, now_ms, now)
+            self.sessions.add(session)
+        except BaseException:
+            cut.close()
+            raise
+        return _opened(session, start, resumed, is_owned=not (request.is_shared and request.nonce))
+
+    def _ttl(self, request: ScanRequest, principal: str) -> float | None:
+        wanted, config = request.ttl_seconds, self._config
+        if wanted is None:
+            if principal == LOCAL:
+                return None
+            return config.scan_shared_ttl_seconds if request.is_shared else config.scan_ttl_seconds
+        if not 0 < wanted <= config.scan_ttl_seconds_max:
+            raise InvalidArgument(f"ttl is more than 0 and at most {config.scan_ttl_seconds_max:g} s, not {wanted:g} s")
+        return wanted
+
+    def _pinned(self, info: TableInfo, schema: Schema, request: ScanRequest) -> Cut:
+        for attempt in count(1):
+            # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
+            with (
+                self._still(info, attempt > _TRIES),
+                suppress(PartitionDropped),
+                self._tablets.use(info, self._buckets(info, request)) as tablets,
+                self._still(info),
+            ):
+                self._check_alive(info.id)  # a dropped table has no partitions, and is not empty
+                if [tablet.bucket for tablet in tablets] == list(self._buckets(info, request)):
+                    places = {PARTITIONS: self._partitions.of(info).position} if info.is_partitioned else {}
+                    return self._cut(info, schema, request, tablets, places)
+        raise AssertionError("the last attempt succeeds")
+
+    def _cut(
+        self,
+        info: TableInfo,
+        schema: Schema,
+        request: ScanRequest,
+        tablets: Sequence[Tablet],
+        places: Mapping[str, int],
+    ) -> Cut:
+        merger = self._tablets.merger(info)
+        assert isinstance(merger, Merger)
+        span = key_range(request.where, merger.codec.keys_of(schema)) or (ROW_PREFIX, ROW_PREFIX)
+        estimate = None if request.where is not None else sum(tablet.estimate() for tablet in tablets)
+        views = self._pin(tablets, span)
+        offsets = {bucket.name: view.offset for bucket, view in views}
+        try:
+            # A bucket without rows need not be kept; its offset says all there is.
+            kept = [(bucket, view) for bucket, view in views if request.limit != 0 and not view.is_empty()]
+        except BaseException:
+            _close(views)
+            raise
+        pinned = {bucket for bucket, _ in kept}
+        _close([(bucket, view) for bucket, view in views if bucket not in pinned])
+        return Cut(
+            kept,
+            [bucket for bucket, _ in views],
+            {**offsets, **places},
+            schema,
+            request.names,
+            request.limit,
+            request.where,
+            estimate,
+            min(CHUNK_ROWS, self._config.scan_page_rows),
+        )
+
+    def _pin(self, tablets: Sequence[Tablet], span: tuple[bytes, bytes]) -> list[tuple[BucketId, View]]:
+        with self.gate.exclusive(), ExitStack() as held:
+            for tablet in tablets:
+                held.enter_context(tablet.held())
+            views: list[tuple[BucketId, View]] = []
+            try:
+                for tablet in tablets:
+                    views.append((tablet.bucket, tablet.pin_view(*span)))  # noqa: PERF401 - each is closed if one fails
+            except BaseException:
+                _close(views)
+                raise
+            return views
+
+    def _buckets(self, info: TableInfo, request: ScanRequest) -> Sequence[BucketId]:
+        if request.buckets is None:
+            return self._partitions.buckets(info, request.where)
+        return sorted({self._partitions.bucket(info, name) for name in request.buckets})
+
+    def _still(self, info: TableInfo, is_wanted: bool = True) -> AbstractContextManager[None]:
+        """No partition of this table comes or goes within the block."""
+        return self._partitions.still() if is_wanted and info.is_partitioned else nullcontext()
+
+
+class LocalScan:
+    """A reader in this process; see ``ScanPages`` of the client. Confined to one thread at a time; ``close`` may come
+    from anywhere, and so may the garbage collector."""
+
+    def __init__(self, scans: Scans, opened: Opened, place: Place, only: Sequence[str] | None, room: Room) -> None:
+        self.id = opened.id
+        self.offsets = dict(opened.offsets)
+        self.schema = opened.arrow
+        self.estimate = opened.estimate
+        self.resumed = opened.resumed
+        self._scans = scans
+        self._place = place
+        self._only = None if only is None else frozenset(only)
+        self._room = room
+        self._is_done = not opened.id
+        self._unclosed = weakref.finalize(self, scans.sessions.orphan, opened.id) if opened.is_owned else None
+
+    def next(self) -> ScanPage | None:
+        """The next page; None at the end."""
+        if self._is_done:
+            return None
+        page, handed = self._scans.read(self.id, LOCAL, self._place, self._room, self._only)
+        self._place, self._is_done = page.place, page.is_last
+        return handed
 
     def close(self) -> None:
-        """Let every view go. Idempotent."""
-        if os.getpid() == self._pid:
-            for view in self._views:
-                view.close()
+        """End the scan, unless others may read it. Idempotent."""
+        if self._unclosed is not None and self._unclosed.detach() is not None:
+            self._scans.end(self.id)
 
-    @property
-    def _rows_to_read(self) -> int:
-        # Nobody knows how many rows must be read to find so many of those that are wanted.
-        return self._page_rows if self._left is None or self._where is not None else min(self._page_rows, self._left)
 
-    def _limited(self, page: pa.RecordBatch) -> pa.RecordBatch:
-        if self._left is None:
-            return page
-        page = page.slice(0, self._left)
-        self._left -= page.num_rows
-        return page
+def _opened(session: ScanSession, start: Place, resumed: Resumed | None, *, is_owned: bool) -> Opened:
+    cut, table, request = session.cut, session.table, session.request
+    return Opened(
+        session.id, table, request, cut.offsets, cut.schema, cut.arrow, cut.estimate, start, is_owned, resumed
+    )
 
-    def _without(self, partition: str) -> PartitionEvent:
-        """Read on without a partition that is gone."""
-        self._unread = [(bucket, view) for bucket, view in self._unread if bucket.partition_name != partition]
-        return PartitionEvent(
-            kind=PartitionEventKind.DROPPED, partition=partition, position=0, timestamp_ms=0, unread=None
-        )
+
+def _close(views: Iterable[tuple[BucketId, View]]) -> None:
+    for _, view in views:
+        view.close()
+
+
+def _token_key(meta: Meta, rng: Rng) -> bytes:
+    """The key of this database's tokens, made when it is first needed."""
+    record = meta.get(_TOKEN_KEY)
+    if record is not None:
+        return record.value
+    key = rng.token_bytes(KEY_BYTES)
+    meta.write([MetaChange(_TOKEN_KEY, key, ABSENT)])
+    return key

@@ -1,8 +1,8 @@
 """One engine per folder and process.
 
 A notebook cell that runs ``kolk.connect`` again must not fail on its own lock, so connections to one folder
-share an engine; the last one to close closes it. Each has a thread here that lets it tick: an engine that somebody
-builds for himself has none.
+share an engine; the last one to close closes it. Each has two threads here that let it tick and reap: an engine that
+somebody builds for himself has none.
 """
 
 import atexit
@@ -32,7 +32,7 @@ class SharedEngines:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._users: dict[Path, tuple[Engine, int]] = {}
-        self._tickers: dict[Path, Ticker] = {}
+        self._tickers: dict[Path, tuple[Ticker, ...]] = {}
         self._orphans: deque[Engine] = deque()
 
     def attach(self, path: Path, config: EngineConfig | None) -> Engine:
@@ -43,8 +43,13 @@ class SharedEngines:
             engine, users = self._users.get(real, (None, 0))
             if engine is None:
                 engine = self._open(real, config or EngineConfig())
-                self._tickers[real] = Ticker(engine.tick, seconds=TICK_SECONDS, clock=SystemClock())
-                self._tickers[real].start()
+                clock = SystemClock()
+                self._tickers[real] = (
+                    Ticker(engine.tick, seconds=TICK_SECONDS, clock=clock),
+                    Ticker(engine.reap, seconds=engine.reap_seconds, clock=clock, name="kolk-reaper"),
+                )
+                for ticker in self._tickers[real]:
+                    ticker.start()
             elif config is not None and config != engine.config:
                 raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
             elif not engine.is_in_place:
@@ -79,8 +84,7 @@ class SharedEngines:
         if path is not None:
             del self._users[path]
             # First, and waited for: a round must not meet an engine that closes.
-            ticker = self._tickers.pop(path, None)
-            if ticker is not None:
+            for ticker in self._tickers.pop(path, ()):
                 ticker.close()
         engine.close()
 

@@ -23,4 +23,8 @@ class Rng:
 
     def token_hex(self, length_bytes: int = 16) -> str:
         """Random bytes as hexadecimal text, two characters each."""
-        return self._random.getrandbits(length_bytes * 8).to_bytes(length_bytes, "big").hex()
+        return self.token_bytes(length_bytes).hex()
+
+    def token_bytes(self, length: int) -> bytes:
+        """Random bytes."""
+        return self._random.getrandbits(length * 8).to_bytes(length, "big")

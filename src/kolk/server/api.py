@@ -10,21 +10,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.codec.table import encode_schema, encode_table
+from kolk.codec.table import encode_schema
 from kolk.engine.database import GET_KEYS_MAX, Engine
 from kolk.errors import InvalidArgument, PermissionDenied, TableExists, TableNotFound
-from kolk.model.follower import Follower
 from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
 from kolk.model.page import ChangelogPage, changelog_schema
-from kolk.model.partition import Partition, PartitionEvent
+from kolk.model.partition import PartitionEvent
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
+from kolk.server.records import (
+    empty,
+    event_record,
+    follower_record,
+    partition_record,
+    shown_names,
+    table_record,
+)
+from kolk.server.scanning import Scanning
 from kolk.server.watch import Served
 from kolk.wire import messages as m
 from kolk.wire.operations import column_of, decode_operations
@@ -44,36 +52,13 @@ class Api:
     def __init__(self, engine: Engine, status: Callable[[], dict[str, Any]]) -> None:
         self._engine = engine
         self._status = status
+        self.scanning = Scanning(engine, self._table)
 
     def act(self, principal: Principal, action: m.Action, served: Served) -> Any:
         """Serve a request without rows; the answer is plain values."""
-        match action:
-            case m.Hello():
-                return self._hello(action)
-            case m.Status():
-                return self._status()
-            case m.CreateTable():
-                return self._create(principal, action)
-            case m.GetTable():
-                return _record(self._named(principal, action.name, Operation.DESCRIBE))
-            case m.ListTables():
-                return [_record(info) for info in self._described(principal)]
-            case m.DropTable():
-                info = self._named(principal, action.name, Operation.DROP)
-                served.table = str(info.name)
-                return self._engine.drop_table(info.name, info.id if action.table is None else TableId(action.table))
-            case m.AlterTable() | m.SetOptions() | m.GetSchema():
-                return self._evolve(principal, action, served)
-            case m.Truncate():
-                return self._engine.truncate(self._table(principal, action.table, Operation.WRITE).id)
-            case m.Describe():
-                return self._engine.describe(self._table(principal, action.table, Operation.DESCRIBE).id)
-            case m.ListFollowers():
-                return self._followers(principal, action)
-            case m.ListPartitions() | m.AddPartition() | m.DropPartition():
-                return self._partition(principal, action, served)
-            case _:
-                return self._read(self._table(principal, action.table, Operation.READ), action)
+        if isinstance(action, m.AboutScans):
+            return self.scanning.act(principal, action)
+        return self._act(principal, action, served)
 
     def put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:
         """Write rows; the answer is the end offsets."""
@@ -93,7 +78,7 @@ class Api:
         info = self._table(principal, get.table, Operation.READ)
         served.table = str(info.name)
         schema = self._engine.schema(info.id, get.schema_id)
-        names, keys = _shown(schema, get.names), schema.key_columns
+        names, keys = shown_names(schema, get.names), schema.key_columns
         wanted, most = (keys[: get.prefix], 1) if get.prefix else (keys, GET_KEYS_MAX)
         given = _received(get.schema, rows, wanted, most)
         served.rows = given.num_rows
@@ -102,17 +87,41 @@ class Api:
 
     def stream(self, principal: Principal, ticket: m.Ticket) -> tuple[TableInfo, pa.Schema, Streamed]:
         """Serve a request for a stream: its schema at once, then its pages. Nothing is held before the first page."""
+        if isinstance(ticket, m.ReadScan):
+            return self.scanning.stream(principal, ticket)
         info = self._table(principal, ticket.table, Operation.READ)
-        match ticket:
-            case m.Scan():
-                schema = self._engine.schema(info.id, ticket.schema_id)
-                names = _shown(schema, ticket.names)
-                where = None if ticket.where is None else Predicate.parse(ticket.where, schema)
-                return info, schema.arrow_of(names), self._scan(info, ticket, names, where, schema)
-            case m.Follow():
-                schema = self._engine.schema(info.id, ticket.schema_id or 0)
-                where = None if ticket.where is None else Predicate.parse(ticket.where, schema)
-                return info, changelog_schema(schema), self._follow(info, ticket, where, schema)
+        schema = self._engine.schema(info.id, ticket.schema_id or 0)
+        where = None if ticket.where is None else Predicate.parse(ticket.where, schema)
+        return info, changelog_schema(schema), self._follow(info, ticket, where, schema)
+
+    def _act(self, principal: Principal, action: m.AboutTables | m.AboutReading, served: Served) -> Any:
+        match action:
+            case m.Hello():
+                return self._hello(action)
+            case m.Status():
+                return self._status()
+            case m.CreateTable():
+                return self._create(principal, action)
+            case m.GetTable():
+                return table_record(self._named(principal, action.name, Operation.DESCRIBE))
+            case m.ListTables():
+                return [table_record(info) for info in self._described(principal)]
+            case m.DropTable():
+                info = self._named(principal, action.name, Operation.DROP)
+                served.table = str(info.name)
+                return self._engine.drop_table(info.name, info.id if action.table is None else TableId(action.table))
+            case m.AlterTable() | m.SetOptions() | m.GetSchema():
+                return self._evolve(principal, action, served)
+            case m.Truncate():
+                return self._engine.truncate(self._table(principal, action.table, Operation.WRITE).id)
+            case m.Describe():
+                return self._engine.describe(self._table(principal, action.table, Operation.DESCRIBE).id)
+            case m.ListFollowers():
+                return self._followers(principal, action)
+            case m.ListPartitions() | m.AddPartition() | m.DropPartition():
+                return self._partition(principal, action, served)
+            case _:
+                return self._read(self._table(principal, action.table, Operation.READ), action)
 
     def _evolve(
         self, principal: Principal, action: m.AlterTable | m.SetOptions | m.GetSchema, served: Served
@@ -124,8 +133,8 @@ class Api:
         info = self._table(principal, action.table, Operation.ALTER)
         served.table = str(info.name)
         if isinstance(action, m.SetOptions):
-            return _record(self._engine.set_options(info.id, action.options))
-        return _record(self._engine.alter_table(info.id, action.based_on, decode_operations(action.changes)))
+            return table_record(self._engine.set_options(info.id, action.options))
+        return table_record(self._engine.alter_table(info.id, action.based_on, decode_operations(action.changes)))
 
     def _partition(
         self, principal: Principal, action: m.ListPartitions | m.AddPartition | m.DropPartition, served: Served
@@ -135,10 +144,10 @@ class Api:
         served.table = str(info.name)
         match action:
             case m.ListPartitions():
-                return [_partition_record(partition) for partition in self._engine.partitions(info.id)]
+                return [partition_record(partition) for partition in self._engine.partitions(info.id)]
             case m.AddPartition():
                 made = self._engine.add_partition(info.id, action.name, if_not_exists=action.if_not_exists)
-                return _partition_record(made)
+                return partition_record(made)
             case m.DropPartition():
                 return self._engine.drop_partition(info.id, action.name, action.number)
 
@@ -173,7 +182,7 @@ class Api:
                 offsets += len(follower.offsets)
                 if records and offsets > _OFFSETS_PER_ANSWER:
                     return records
-                records.append(_follower_record(follower))
+                records.append(follower_record(follower))
         return records
 
     def _described(self, principal: Principal) -> list[TableInfo]:
@@ -201,36 +210,16 @@ class Api:
             options=create.options,
         )
         try:
-            return _record(self._engine.create_table(spec))
+            return table_record(self._engine.create_table(spec))
         except TableExists:
             if not create.if_not_exists:
                 raise
         # It is somebody's table, and its schema is not for everybody who may make others.
-        return _record(self._named(principal, create.name, Operation.DESCRIBE))
-
-    def _scan(
-        self,
-        info: TableInfo,
-        scan: m.Scan,
-        names: tuple[str, ...] | None,
-        where: Predicate | None,
-        schema: Schema,
-    ) -> Streamed:
-        pages = self._engine.open_scan(info.id, names, scan.limit, where, schema.id)
-        nothing = _empty(schema.arrow_of(names))
-        try:
-            yield nothing, m.Page(offsets=pages.offsets)
-            while (page := pages.next()) is not None:
-                if isinstance(page, PartitionEvent):
-                    yield nothing, m.Page(event=_event_record(page))
-                else:
-                    yield page, SIGN_OF_LIFE
-        finally:
-            pages.close()
+        return table_record(self._named(principal, create.name, Operation.DESCRIBE))
 
     def _follow(self, info: TableInfo, follow: m.Follow, where: Predicate | None, schema: Schema) -> Streamed:
         pages = self._engine.open_changes(info.id, follow.starts, follow.stops, where, follow.schema_id)
-        nothing = _empty(changelog_schema(schema))
+        nothing = empty(changelog_schema(schema))
         try:
             yield nothing, SIGN_OF_LIFE
             while not pages.is_finished:
@@ -238,7 +227,7 @@ class Api:
                 if found is None:
                     yield nothing, SIGN_OF_LIFE
                 elif isinstance(found, PartitionEvent):
-                    yield nothing, m.Page(event=_event_record(found))
+                    yield nothing, m.Page(event=event_record(found))
                 else:
                     yield _changes(*found, schema, nothing)
         finally:
@@ -290,42 +279,3 @@ def _changes(
         return page.batch, m.Page(bucket=bucket, next_offset=page.next_offset, schema_id=schema.id)
     rows = encode_rows(page.batch).to_pybytes()
     return nothing, m.Page(bucket=bucket, next_offset=page.next_offset, schema_id=page.schema_id, rows=rows)
-
-
-def _shown(schema: Schema, names: list[str] | None) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    if not names or len(set(names)) < len(names):
-        raise InvalidArgument("name every column once, and at least one")
-    for name in names:
-        schema.column(name)
-    return tuple(names)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _partition_record(partition: Partition) -> m.PartitionRecord:
-    return m.PartitionRecord(partition.id, partition.name, partition.created_ms)
-
-
-def _event_record(event: PartitionEvent) -> m.EventRecord:
-    return m.EventRecord(event.kind.value, event.partition, event.position, event.timestamp_ms, event.unread)
-
-
-def _follower_record(follower: Follower) -> m.FollowerRecord:
-    return m.FollowerRecord(
-        table=follower.table,
-        name=follower.name,
-        offsets=follower.offsets,
-        lag=follower.lag,
-        pinned_bytes=follower.pinned_bytes,
-        last_use_ms=round(follower.last_use.timestamp() * 1_000),
-        expires_ms=round(follower.expires.timestamp() * 1_000),
-        state=follower.state.value,
-    )
-
-
-def _record(info: TableInfo) -> m.TableRecord:
-    return m.TableRecord(info.id, encode_table(info))

@@ -3,7 +3,7 @@
 - Actions are requests without rows. Each is one message and one answer; errors are answers too.
 - Exchanges are requests with rows: a persistent stream of messages, each answered in order. After an error nothing more
   is served, so that what a client had already sent behind a failed put is not applied before its retry.
-- Tickets are scans and changelogs: an exchange whose only message asks for a stream of batches. Not Flight's own
+- Tickets are changelogs and large scans: an exchange whose only message asks for a stream of batches. Not Flight's own
   ``DoGet``, which waits for the server before there is anything that a client could cancel.
 
 Messages of an exchange travel beside an empty schema, as Flight's application metadata, and not as Flight data: what is
@@ -34,6 +34,7 @@ EMPTY = pa.schema([])
 _ERROR_BYTES_MAX = 2_000
 """An error of a stream travels in a header, which has 8 KiB, and grows by a third on its way."""
 _MIDDLEWARE = "kolk"
+_STREAM_KINDS = {m.ReadScan: "scan", m.Follow: "follow"}
 _SERVED = (flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_EXCHANGE)
 """To calls of other methods Flight would answer with a traceback of ours."""
 
@@ -121,6 +122,8 @@ class Transport(flight.FlightServerBase):
         head, rows = m.split(message)
         call = m.decode_call(head)
         served.method = type(call).__name__
+        if isinstance(call, m.OpenScan | m.NextPage):
+            return self._scan_call(principal, call, served)
         if isinstance(call, m.Get):
             found = self._api.get(principal, call, rows, served)
             if found.nbytes > self._message_bytes_max:
@@ -134,6 +137,18 @@ class Transport(flight.FlightServerBase):
             served.wait_seconds, served.size_bytes = self._watch.seconds_since(served), message.size
             return m.Answer(result=self._api.put(principal, call, rows, served)), None
 
+    def _scan_call(
+        self, principal: Principal, call: m.OpenScan | m.NextPage, served: Served
+    ) -> tuple[m.Answer, pa.Buffer | None]:
+        scanning = self._api.scanning
+        ask = scanning.open if isinstance(call, m.OpenScan) else scanning.next_page
+        info, (answer, rows) = ask(principal, call)  # pyright: ignore[reportArgumentType] - each has its own
+        served.table = str(info.name)
+        if rows is None:
+            return m.Answer(result=answer), None
+        self._watch.sent(served, rows.num_rows, rows.nbytes)
+        return m.Answer(result=answer), encode_rows(rows)
+
     def _stream(
         self,
         context: flight.ServerCallContext,
@@ -143,7 +158,7 @@ class Transport(flight.FlightServerBase):
     ) -> None:
         """Send pages until there are no more, or nobody takes them."""
         method = type(ticket).__name__
-        with self._watch.request(method, principal.name) as served, self._watch.stream(method.lower()):
+        with self._watch.request(method, principal.name) as served, self._watch.stream(_STREAM_KINDS[type(ticket)]):
             try:
                 info, schema, pages = self._api.stream(principal, ticket)
                 served.table = str(info.name)
@@ -170,7 +185,7 @@ class Transport(flight.FlightServerBase):
 
     def _kept_running(self, ticket: m.Ticket) -> AbstractContextManager[None]:
         """A drain waits for scans; followers would go on for ever, and go on at the same place after a restart."""
-        return self._streams.working() if isinstance(ticket, m.Scan) else nullcontext()
+        return self._streams.working() if isinstance(ticket, m.ReadScan) else nullcontext()
 
     @contextmanager
     def _open(self, kind: str, principal: Principal) -> Iterator[None]:

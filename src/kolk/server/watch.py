@@ -64,8 +64,8 @@ class Watch:
             yield
 
     def sent(self, served: Served, rows: int, size_bytes: int) -> None:
-        """A stream sent a batch."""
-        if served.method == "Scan":
+        """A stream, or a page of a scan, brought some rows."""
+        if served.method != "Follow":
             self._metrics.scanned(served.table, rows=rows, size_bytes=size_bytes)
         else:
             self._metrics.followed(served.table, rows)

@@ -14,9 +14,10 @@ so whoever pins must drop what it pinned first.
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from kolk.errors import Closed, Corrupted, DiskFull, KolkError, Stopped
 from kolk.merge.changes import KvWrites
 
 RECORD_PREFIX = b"\x00"
-_ROWS_END = b"\x02"
+ROWS_END = b"\x02"
 _BLOCK_BYTES = 16 * 1024
 _BLOOM_BITS = 10
 _DAMAGED = "DAMAGED"
@@ -48,6 +49,8 @@ _PAGE_BYTES = 4 * 2**20
 _PART_BYTES = 2 * 2**20
 _PART_ROWS_MIN = 16
 _PART_ROWS_MAX = 256
+_ARRAY_ROWS = 4_096
+"""So many values become one array at once: less often is cheaper, and more would keep lookups waiting."""
 """A page is read in parts: so few rows that even the largest stay below the 2 GiB that an Arrow array can address."""
 _log = logging.getLogger(__name__)
 
@@ -82,35 +85,62 @@ class KvMemory:
 class Pin:
     """What a view holds of a bucket: iterators that see the rows of one moment, whatever is written later.
 
-    Confined to one caller at a time. ``close`` drops the iterators, without which RocksDB stays open.
+    Two of them, made at the same moment: the first is quick and cannot seek, so it serves one pass from the start; the
+    second seeks, and serves everybody who reads again. Confined to one caller at a time. ``close`` drops the iterators,
+    without which RocksDB stays open.
     """
 
-    def __init__(self, db: Any, translate: Callable[[Exception], KolkError]) -> None:
+    def __init__(self, db: Any, translate: Callable[[Exception], KolkError], start: bytes, end: bytes) -> None:
+        bounded = ReadOptions()
+        bounded.set_iterate_upper_bound(end)
+        self._bounded = bounded  # kept: the iterators point into it, and would end anywhere without it
         self._translate = translate
-        self._values: Any = db.values(from_key=ROW_PREFIX)
-        self._cursor: Any = db.iter()
+        self._start = start
+        self._values: Any = db.values(from_key=start, read_opt=bounded)
+        self._cursor: Any = db.iter(bounded)
         self._last: bytes | None = None
         self._part_rows = _PART_ROWS_MIN
 
+    def is_empty(self) -> bool:
+        """Whether there is no row at all."""
+        with self._typed():
+            self._cursor.seek(self._start)
+            self._cursor.status()
+            return not self._cursor.valid()
+
     def take(self, rows: int) -> pa.BinaryArray:
-        """The next values in key order: at most ``rows``, fewer if they are large, none at the end."""
-        parts: list[pa.BinaryArray] = []
-        size = 0
-        while rows > 0 and size < _PAGE_BYTES:
-            if self._values is None:
+        """The next values of the one pass, in key order: at most ``rows``, fewer if they are large, none at the end."""
+        if self._cursor is None:
+            raise Closed("this view is closed")
+        if self._values is None:
+            return _joined([])
+
+        def part(asked: int) -> list[bytes]:
+            if self._values is None:  # a signal handler came in between
                 raise Closed("this view is closed")
-            asked = min(rows, self._part_rows)
             values = list(islice(self._values, asked))
-            if values:
-                self._last = values[-1]
-                parts.append(pa.array(values, pa.binary()))
-                size += parts[-1].nbytes
-                self._part_rows = _next_part_rows(self._part_rows, parts[-1].nbytes)
-            if len(values) < asked:
-                self._check_end()
-                break
-            rows -= asked
-        return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+            self._last = values[-1] if values else self._last
+            return values
+
+        found, is_end = self._read(part, rows)
+        if is_end:
+            self._check_end()
+            self._values = None
+        return found
+
+    def take_after(self, key: bytes, rows: int) -> pa.BinaryArray:
+        """The values that come after a key, or from the start on; quickly, but not as quickly as in the pass."""
+        cursor = self._cursor
+        # Both iterators below run in C, and so does what joins them: the next value, then a step, and so on. A cursor
+        # that is at its end has no value.
+        pairs = zip(iter(cursor.value, None), iter(cursor.next, 0), strict=False)
+        values = map(itemgetter(0), pairs)
+        with self._typed():
+            cursor.seek(key + b"\0" if key else self._start)
+            found, is_end = self._read(lambda asked: list(islice(values, asked)), rows)
+            if is_end:
+                cursor.status()
+            return found
 
     def close(self) -> None:
         """Let go. Idempotent."""
@@ -121,16 +151,46 @@ class Pin:
         for iterator in (self._values, self._cursor):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
+    def _read(self, part: Callable[[int], list[bytes]], rows: int) -> tuple[pa.BinaryArray, bool]:
+        """Values, part by part, and whether there are no more."""
+        arrays: list[pa.BinaryArray] = []
+        pending: list[bytes] = []
+        size = pending_size = 0
+        is_end = False
+        while rows > 0 and size < _PAGE_BYTES and not is_end:
+            asked = min(rows, self._part_rows)
+            values = part(asked)
+            part_size = sum(map(len, values))
+            self._part_rows = _next_part_rows(self._part_rows, part_size)
+            is_end = len(values) < asked
+            rows -= asked
+            pending += values
+            size += part_size
+            pending_size += part_size
+            if len(pending) >= _ARRAY_ROWS or pending_size >= _PART_BYTES:
+                arrays.append(pa.array(pending, pa.binary()))
+                pending, pending_size = [], 0
+        return _joined([*arrays, pa.array(pending, pa.binary())] if pending else arrays), is_end
+
     def _check_end(self) -> None:
         """A failed RocksDB iterator looks just like an exhausted one, so look where the end should be."""
-        try:
+        with self._typed():
             self._cursor.seek_to_last()
             self._cursor.status()
-            rows_exist = self._cursor.valid() and self._cursor.key() >= ROW_PREFIX
+            rows_exist = self._cursor.valid() and self._cursor.key() >= self._start
             if (self._cursor.value() if rows_exist else None) != self._last:
                 raise Corrupted("a scan ended before the last row")
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             raise self._translate(error) from error
+
+
+def _joined(parts: list[pa.BinaryArray]) -> pa.BinaryArray:
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
 def _next_part_rows(rows: int, size: int) -> int:
@@ -180,7 +240,7 @@ class Kv:
         """Write rows and records in one atomic batch; ``clear`` first removes every row. None deletes a record."""
         batch = WriteBatch(raw_mode=True)
         if clear:
-            batch.delete_range(ROW_PREFIX, _ROWS_END)
+            batch.delete_range(ROW_PREFIX, ROWS_END)
         for write in writes:
             # A deque of length 0 runs the map in C: rocksdict has no bulk put, and this is its fastest loop.
             deque(map(batch.__setitem__, write.keys, write.values), maxlen=0)
@@ -195,12 +255,16 @@ class Kv:
         except Exception as error:
             raise self._translated(error) from error
 
-    def pin(self) -> Pin:
-        """Iterators over the rows as they are now."""
+    def pin(self, start: bytes = ROW_PREFIX, end: bytes = ROWS_END) -> Pin:
+        """Iterators over the rows as they are now, those with keys from ``start`` up to ``end``."""
         try:
-            return Pin(self._db, self._translated)
+            return Pin(self._db, self._translated, start, end)
         except Exception as error:
             raise self._translated(error) from error
+
+    def estimate(self) -> int:
+        """About how many rows there are, at no cost: rows that were written twice may count twice."""
+        return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def flush(self) -> None:
         """Write the memtable out, so that a reopen need not replay what it holds."""

@@ -72,7 +72,7 @@ class Log:
         self._folder = folder
         self._syncs = durability is Durability.MACHINE
         self._segment_bytes = segment_bytes
-        self._leader_epoch = leader_epoch
+        self.leader_epoch = leader_epoch
         self._reader = LogReader(disk, folder, found.extent.last, found.index)
         # Replaced under the tablet's lock, read without it.
         self._extent = found.extent
@@ -309,7 +309,7 @@ class Log:
                 base_offset=Offset(offset),
                 timestamp_ms=timestamp_ms,
                 schema_id=frame.schema_id,
-                leader_epoch=self._leader_epoch,
+                leader_epoch=self.leader_epoch,
                 synced=self._durable.size,
                 body_length=0 if frame.body is None else len(frame.body),
                 information=padded(frame.information),

@@ -1,67 +1,88 @@
-"""A view: a bucket's rows at one log offset, read page by page.
+"""A view: a bucket's rows at one log offset, read from any place on, as often as one likes.
 
-A view lives in memory, belongs to one reader at a time and dies with the process. It is pinned under the
-tablet's lock, so its offset is exact: the rows are those of the log up to it. Durable copies are *snapshots*,
-which are something else.
+A view lives in memory and dies with the process. It is pinned under the tablet's lock, so its offset is exact: the rows
+are those of the log up to it. Durable copies are *snapshots*, which are something else.
+
+Who reads names the key after which he wants to read on; the view keeps no place for him. But it has one quick iterator
+for one pass: whoever asks for just what that has next gets it from there, all others by a seek.
 """
 
 import threading
-from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kolk.codec.versions import RowCodecs
 from kolk.errors import Closed, KolkError
-from kolk.model.predicate import Predicate
-from kolk.model.schema import Schema
 from kolk.storage.kv import Pin
 
 
-class View:
-    """One bucket at one moment. Thread-safe: one lock, so that revoking waits for the page in the making."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Stored values that come after a key; more than were asked for if they had been read already."""
 
-    def __init__(self, pin: Pin, offset: int, codec: RowCodecs) -> None:
+    after: bytes
+    all: pa.BinaryArray
+    rows: int
+    is_pass: bool
+
+    @property
+    def values(self) -> pa.BinaryArray:
+        """Those that were asked for."""
+        return self.all.slice(0, self.rows)
+
+
+class View:
+    """One bucket at one moment. Thread-safe: one lock, so that revoking waits for the rows that are being read."""
+
+    def __init__(self, pin: Pin, offset: int, codec: RowCodecs, leader_epoch: int = 0) -> None:
+        # Constant after construction.
         self.offset = offset
-        self._pin: Pin | None = pin
-        self._codec = codec
+        self.codec = codec
+        self.leader_epoch = leader_epoch
         self._lock = threading.RLock()  # a signal handler may close the database in the middle of a page
-        self._drained = False
-        self._reason: KolkError = Closed("this view is closed")
+        # Guarded by _lock. The pass is after the key ``_passed``, with what was taken from it and not used; None while
+        # somebody has taken from it and not said how far he came.
+        self._pin: Pin | None = pin
+        self._passed: bytes | None = b""
+        self._ahead: pa.BinaryArray | None = None
+        self._refusal: KolkError | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether it still pins rows."""
         return self._pin is not None
 
-    def next(
-        self,
-        rows: int,
-        names: Sequence[str] | None = None,
-        where: Predicate | None = None,
-        schema: Schema | None = None,
-    ) -> pa.RecordBatch | None:
-        """The named columns of the next ``rows`` rows, or of those that the predicate selects; None at the end.
+    @property
+    def refusal(self) -> KolkError | None:
+        """Why the tablet has taken it back; None if it has not."""
+        return self._refusal
 
-        ``schema`` is the version that the reader, and so the predicate, speaks, if it is not the newest.
+    def is_empty(self) -> bool:
+        """Whether it has no row."""
+        with self._lock:
+            return self._pinned().is_empty()
+
+    def take(self, after: bytes, rows: int) -> Taken:
+        """The stored values of the next rows after a key (empty: from the start on), at most so many; none at the end.
+
+        Who took them says with ``used`` how far he came.
         """
         with self._lock:
-            if self._drained:
-                return None
-            if self._pin is None:
-                raise copy(self._reason)
-            values = self._pin.take(rows)
-            self._drained = not len(values)
-        if self._drained:
-            return None
-        spoken = schema or self._codec.schema
-        return self._codec.decode_as(spoken, values if where is None else self._selected(values, where, spoken), names)
+            pin = self._pinned()
+            if after != self._passed:
+                return Taken(after, pin.take_after(after, rows), rows, is_pass=False)
+            ahead, self._ahead, self._passed = self._ahead, None, None
+            return Taken(after, ahead if ahead is not None and len(ahead) else pin.take(rows), rows, is_pass=True)
 
-    def _selected(self, values: pa.BinaryArray, where: Predicate, schema: Schema) -> pa.BinaryArray:
-        """Only the columns that decide are decoded of every row; the others of the rows that are wanted."""
-        deciding = where.columns or schema.names[:1]  # without a column a batch has no rows
-        mask = where.mask(self._codec.decode_as(schema, values, deciding))
-        return values if mask.all() else values.filter(pa.array(mask))
+    def used(self, taken: Taken, count: int) -> bytes:
+        """So many of the values are used, the others are not; the answer is the key after which to read on."""
+        key = self._key_of(taken.all[count - 1].as_py()) if count else taken.after
+        if taken.is_pass:
+            with self._lock:
+                self._passed, self._ahead = key, taken.all.slice(count)
+        return key
 
     def abandon(self) -> None:
         """In a forked child: never tear down what belongs to the parent."""
@@ -70,12 +91,27 @@ class View:
 
     def close(self) -> None:
         """Let the rows go. Idempotent."""
-        self.revoke(self._reason)
+        with self._lock:
+            self._let_go()
 
     def revoke(self, reason: KolkError) -> None:
         """Close on the tablet's behalf; the next call of the reader is told why."""
         with self._lock:
             if self._pin is not None:
-                self._reason = reason
-                self._pin.close()
-                self._pin = None
+                self._refusal = reason
+                self._let_go()
+
+    def _pinned(self) -> Pin:
+        if self._pin is None:
+            raise copy(self._refusal or Closed("this view is closed"))
+        return self._pin
+
+    def _let_go(self) -> None:
+        if self._pin is not None:
+            self._pin.close()
+        self._pin = self._ahead = None
+
+    def _key_of(self, value: bytes) -> bytes:
+        schema = self.codec.schema
+        row = self.codec.decode_one_as(schema, value, schema.primary_key)
+        return self.codec.keys_of(schema).encode(row)[0].as_py()

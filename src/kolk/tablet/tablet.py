@@ -29,13 +29,14 @@ from dataclasses import replace
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
+from kolk.codec.key import ROW_PREFIX
 from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger, Prepared
 from kolk.model.ids import BucketId, PlainTag, SystemTag, SystemWork, WriteTag
 from kolk.runtime.clock import Clock
-from kolk.storage.kv import Kv
+from kolk.storage.kv import ROWS_END, Kv
 from kolk.storage.log import Log, PendingFrame
 from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
@@ -197,12 +198,13 @@ class Tablet:
         with self._lock:
             yield
 
-    def pin_view(self) -> View:
-        """The rows as they are now, with the offset they stand for: serving check, pin and offset in one step."""
+    def pin_view(self, start: bytes = ROW_PREFIX, end: bytes = ROWS_END) -> View:
+        """The rows as they are now, those of a range of keys, with the offset they stand for: serving check, pin and
+        offset in one step."""
         with self._lock:
             assert isinstance(self._merger, Merger), "a log table has no rows to pin"
             self._check_serving()
-            view = View(self._kv.pin(), self._published, self._merger.codec)
+            view = View(self._kv.pin(start, end), self._published, self._merger.codec, self.log.leader_epoch)
             self._views.add(view)
             return view
 
@@ -246,6 +248,18 @@ class Tablet:
                     self.log.clear()
                 else:
                     self.log.trim(below)
+
+    def estimate(self) -> int:
+        """About how many rows there are."""
+        with self._reading():
+            return self._kv.estimate()
+
+    def fence(self, leader_epoch: int) -> None:
+        """There is a leader of this epoch: one of an older epoch serves nobody any more, and its views are revoked."""
+        with self._lock:
+            if leader_epoch > self.log.leader_epoch and self._refusal is None:
+                own = self.log.leader_epoch
+                self._refuse(Stopped(f"bucket {self.bucket.name} is led at epoch {leader_epoch}, and no more at {own}"))
 
     def retire(self, reason: KolkError) -> None:
         """Serve nobody any more, because the bucket is about to be removed; views are revoked. Hold the lock."""
@@ -384,8 +398,10 @@ class Tablet:
         tag, now_ms = SystemTag(SystemWork.TRUNCATE), self._clock.now_ms()
         view = self.pin_view()
         try:
-            while (rows := view.next(_TRUNCATE_PAGE_ROWS)) is not None:
-                yield self._frame(tag, deleted(rows), now_ms, more=True)
+            key = b""
+            while len((taken := view.take(key, _TRUNCATE_PAGE_ROWS)).all):
+                yield self._frame(tag, deleted(view.codec.decode(taken.all)), now_ms, more=True)
+                key = view.used(taken, len(taken.all))
         finally:
             view.close()
         yield self._frame(tag, Changes(), now_ms)

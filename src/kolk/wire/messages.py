@@ -5,8 +5,8 @@ in MessagePack; the rows are one Arrow record batch (``wire.rows``) or nothing. 
 so what is no message of this protocol is refused here. Nothing is executed and nothing is decoded from the rows.
 
 Requests with rows travel over a persistent exchange, in order, each with an answer; the others are single actions.
-A scan and a changelog are tickets: the first and only message of an exchange, answered by Flight data, page by page,
-each with a ``Page`` as metadata.
+A changelog, and the rest of a large scan, are tickets: the first and only message of an exchange, answered by Flight
+data, page by page, each with a ``Page`` as metadata.
 """
 
 import struct
@@ -18,7 +18,7 @@ import pyarrow as pa
 from kolk.errors import InvalidArgument, TooLarge
 from kolk.model.ids import PlainTag
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised when an older peer would misunderstand; both sides must have the same."""
 
 HEAD_BYTES_MAX = 4 * 2**20
@@ -31,6 +31,9 @@ Offset = Annotated[int, msgspec.Meta(le=2**63 - 1)]
 Names = Annotated[list[str], msgspec.Meta(max_length=1_600)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """A version of a table's schema that names, rows and answers are of; 0 is the current one."""
+ScanId = Annotated[str, msgspec.Meta(max_length=64)]
+PageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+BucketNames = Annotated[list[str], msgspec.Meta(max_length=10_000)]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op"):
@@ -230,6 +233,23 @@ class DropFollower(Message, frozen=True, tag="drop_follower"):
     name: str
 
 
+class JoinScan(Message, frozen=True, tag="join_scan"):
+    """What one must know of an open scan to read it."""
+
+    scan: ScanId
+
+
+class CloseScan(Message, frozen=True, tag="close_scan"):
+    """End a scan of the caller, by its id or by the nonce that it was opened with; of an operator, anybody's."""
+
+    scan: ScanId = ""
+    nonce: str = ""
+
+
+class ListScans(Message, frozen=True, tag="scans"):
+    """The open scans of tables that the caller may see."""
+
+
 class ListFollowers(Message, frozen=True, tag="followers"):
     """The followers of the tables that the caller may see, those after a table's name and a follower's.
 
@@ -239,7 +259,7 @@ class ListFollowers(Message, frozen=True, tag="followers"):
     after: tuple[str, str] | None = None
 
 
-Action = (
+AboutTables = (
     Hello
     | Status
     | CreateTable
@@ -250,17 +270,14 @@ Action = (
     | SetOptions
     | GetSchema
     | Truncate
-    | Bounds
-    | OffsetsAt
     | Describe
     | ListPartitions
     | AddPartition
     | DropPartition
-    | OpenFollower
-    | CommitFollower
-    | DropFollower
-    | ListFollowers
 )
+AboutReading = Bounds | OffsetsAt | OpenFollower | CommitFollower | DropFollower | ListFollowers
+AboutScans = JoinScan | CloseScan | ListScans
+Action = AboutTables | AboutReading | AboutScans
 """Requests without rows, answered once."""
 
 
@@ -292,18 +309,47 @@ class Get(Message, frozen=True, tag="get"):
     schema_id: Version = 0
 
 
-Call = Put | Get
-"""Requests with rows, over an exchange."""
+class OpenScan(Message, frozen=True, tag="open_scan"):
+    """Open a scan, and answer with its first page; see ``kolk.model.scan.ScanRequest``.
 
-
-class Scan(Message, frozen=True, tag="scan"):
-    """Stream a table at one moment; with ``where``, the rows that this predicate selects."""
+    Made again with the same nonce it opens nothing, and answers the same.
+    """
 
     table: Table
+    page_bytes: PageBytes
     names: Names | None = None
     limit: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     where: str | None = None
     schema_id: Version = 0
+    buckets: BucketNames | None = None
+    nonce: str = ""
+    shared: bool = False
+    ttl_seconds: float | None = None
+    resume: str = ""
+
+
+class NextPage(Message, frozen=True, tag="next_page"):
+    """A page of an open scan. ``cursor`` names the reader, ``seq`` its calls: 0 begins, at the token or at the start;
+    the last number again repeats the last page; the next one goes on."""
+
+    scan: ScanId
+    cursor: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    seq: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    page_bytes: PageBytes
+    token: str = ""
+    buckets: BucketNames | None = None
+
+
+Call = Put | Get | OpenScan | NextPage
+"""Requests with rows, or answers with rows, over an exchange."""
+
+
+class ReadScan(Message, frozen=True, tag="read_scan"):
+    """Stream what an open scan has after a token, or from its start on: all buckets, or some."""
+
+    scan: ScanId
+    token: str = ""
+    buckets: BucketNames | None = None
 
 
 class Follow(Message, frozen=True, tag="follow"):
@@ -320,7 +366,7 @@ class Follow(Message, frozen=True, tag="follow"):
     schema_id: Version | None = None
 
 
-Ticket = Scan | Follow
+Ticket = ReadScan | Follow
 """Requests that are answered by a stream of batches."""
 
 
@@ -369,16 +415,63 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     error: bytes | None = None
 
 
+class ScanPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stands beside the rows of a scan's page: which buckets they are of, where to go on, and whether it is the
+    last. One with an event has no rows."""
+
+    token: str
+    runs: list[tuple[str, int]] = []
+    last: bool = False
+    event: EventRecord | None = None
+
+
+class ResumedRecord(msgspec.Struct, frozen=True):
+    """What of a scan that was opened at a token had been read before."""
+
+    whole: list[str]
+    bucket: str | None
+    key: bytes
+
+
+class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An open scan, for its reader. Without an id there is nothing to read."""
+
+    scan: str
+    table: Table
+    offsets: dict[str, int]
+    schema_id: Version
+    names: list[str] | None = None
+    estimate: int | None = None
+    resumed: ResumedRecord | None = None
+    first: ScanPart | None = None
+
+
+class ScanListed(msgspec.Struct, frozen=True):
+    """An open scan, as a list of them shows it."""
+
+    id: str
+    table: str
+    principal: str
+    shared: bool
+    drained: bool
+    views: int
+    rows: int
+    size_bytes: int
+    opened_ms: int
+    last_use_ms: int
+    expires_ms: int | None
+
+
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     """What stands beside a batch of a stream.
 
-    The first one of a scan has the offsets. Those of a changelog have the bucket, where it goes on, and the version of
-    the schema. A stream of Flight has one schema: changes of another version stand here as ``rows``, an Arrow record
-    batch message, beside an empty batch. One with an event stands beside nothing, and one without anything is only a
-    sign of life.
+    Those of a scan have its part. Those of a changelog have the bucket, where it goes on, and the version of the
+    schema. A stream of Flight has one schema: changes of another version stand here as ``rows``, an Arrow record batch
+    message, beside an empty batch. One with an event stands beside nothing, and one without anything is only a sign of
+    life.
     """
 
-    offsets: dict[str, int] | None = None
+    part: ScanPart | None = None
     bucket: str | None = None
     next_offset: int = 0
     event: EventRecord | None = None
@@ -444,6 +537,11 @@ def decode_ticket(head: bytes | memoryview | pa.Buffer) -> Ticket:
 def decode_answer(head: bytes | memoryview | pa.Buffer) -> Answer:
     """The head of an answer; a server's may be long, as that with all tables is."""
     return _decode(_answers, head, limit=None)
+
+
+def as_record(plain: Any, kind: type[T]) -> T:
+    """A part of an answer, which is decoded as plain values, as what it is."""
+    return msgspec.convert(plain, kind)
 
 
 def decode_page(head: bytes | memoryview | pa.Buffer) -> Page:

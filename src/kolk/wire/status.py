@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kolk.errors import InternalError, KolkError, PartialPut, PartitionDropped
+from kolk.errors import InternalError, KolkError, PartialPut, PartitionDropped, TooManyScans, UnknownOrExpiredScan
 from kolk.model.ids import PlainTag
 
 _encoder = msgspec.msgpack.Encoder()
@@ -26,6 +26,8 @@ class _Status(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: int = 0
     partition: str = ""
     unread: int | None = None
+    reason: str = ""
+    retry_after: float | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(_Status)
@@ -58,6 +60,10 @@ def _status(error: KolkError) -> _Status:
     plain = _Status(code=error.code, message=_told(error), retriable=error.retriable)
     if isinstance(error, PartitionDropped):
         return msgspec.structs.replace(plain, partition=error.partition, unread=error.unread)
+    if isinstance(error, UnknownOrExpiredScan):
+        return msgspec.structs.replace(plain, reason=error.reason)
+    if isinstance(error, TooManyScans):
+        return msgspec.structs.replace(plain, reason=error.cap, retry_after=error.retry_after)
     return plain
 
 
@@ -75,6 +81,10 @@ def _error(status: _Status) -> KolkError:
     error: KolkError = kind(status.message)
     if isinstance(error, PartitionDropped):
         error.partition, error.unread = status.partition, status.unread
+    if isinstance(error, UnknownOrExpiredScan):
+        error.reason = status.reason
+    if isinstance(error, TooManyScans):
+        error.cap, error.retry_after = status.reason, status.retry_after
     error.retriable = status.retriable
     return error
 

@@ -1,0 +1,179 @@
+"""Bootstrap: the whole table, and then every change after it, as one stream of changes.
+
+First the rows of a scan, as insertions; then the changelog from the scan's offsets on. If the scan is lost in the
+middle, what has happened meanwhile to the rows that were handed out comes next, as changes, and then the scan goes on
+at the new moment: a consumer that applies what it is handed is right at every step.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Self
+
+import pyarrow as pa
+
+from kolk.client.changelog import Changelog, OnPartition
+from kolk.client.link import Link
+from kolk.client.resume import Resumption
+from kolk.client.service import ScanPages
+from kolk.errors import Closed, HolderLost, InvalidArgument, KolkError, Unavailable, UnknownOrExpiredScan
+from kolk.model.durations import Duration
+from kolk.model.names import check_name
+from kolk.model.page import changelog_schema
+from kolk.model.predicate import Predicate
+from kolk.model.scan import ScanPage, ScanRequest
+from kolk.model.table import TableInfo, check_partitions_only
+
+_LOSSES_MAX = 100
+
+
+class Bootstrap:
+    """Iterate for ``pa.RecordBatch`` pages with the change columns, in the version of the schema that the table's
+    handle speaks. A context manager. Confined to one reader at a time; ``close`` may come from another thread.
+
+    ``offsets`` is where the changelog goes on: once ``is_scanned``, kept and given as ``start`` to ``table.changelog``
+    it misses nothing. The rows of the scan come as ``+I`` with the last offset that they include.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        info: TableInfo,
+        *,
+        where: Predicate | None,
+        follow: bool,
+        follower: str | None,
+        ttl_seconds: float | None,
+        commit_interval: Duration | None,
+        on_partition: OnPartition | None,
+        on_progress: Callable[[int, int | None], object] | None,
+    ) -> None:
+        if info.is_log:
+            raise InvalidArgument(f"{info.name} is a log table: its changelog from the start on is all of it")
+        check_partitions_only(info, where)
+        self._link = link
+        self._info = info
+        self._follow = follow
+        self._where = where
+        self._follower = follower
+        self._commit_interval = commit_interval
+        self._on_partition = on_partition
+        self._on_progress = on_progress
+        self._changelog: Changelog | None = None
+        self._pages: ScanPages | None = None
+        self._token = ""
+        self._rows = 0
+        self._opened_ms = link.clock.now_ms()
+        self._losses = 0
+        self._mending: Iterator[pa.RecordBatch] = iter(())
+        self._error: KolkError | None = None
+        self._is_closed = False
+        request = ScanRequest(where=where, schema_id=info.schema.id, ttl_seconds=ttl_seconds)
+        self._resumption = Resumption(link, info, request)
+        if follower is not None and _is_known(link, info, check_name(follower, "follower")):
+            self._changelog = self._log(None)
+        else:
+            self._pages = self._resumption.open("")
+            self._offsets = dict(self._pages.offsets)
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether all rows of the scan were handed out, so that what comes now are changes alone."""
+        return self._changelog is not None
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Where the changelog goes on after what was handed out; during the scan, where it will begin."""
+        return self._offsets if self._changelog is None else self._changelog.offsets
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while self._changelog is None:
+            if self._error is not None:
+                raise self._error
+            try:
+                yield from self._mending
+                yield from self._scanned()
+            except (UnknownOrExpiredScan, Unavailable) as lost:
+                self._losses += 1
+                if isinstance(lost, Closed) or self._is_closed or self._losses > _LOSSES_MAX:
+                    raise
+                self._mending = self._resumed(lost)
+            except HolderLost as error:
+                self._error = error
+                raise
+            else:
+                self._changelog = self._log(self._offsets)
+        yield from self._changelog
+
+    def commit(self) -> None:
+        """See ``Changelog.commit``. Nothing is committed before the scan is done: until then it begins anew."""
+        if self._changelog is not None:
+            self._changelog.commit()
+
+    def close(self) -> None:
+        """End the iteration. Idempotent."""
+        self._is_closed = True
+        if self._pages is not None:
+            self._pages.close()
+        if self._changelog is not None:
+            self._changelog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        self._is_closed = True
+        if self._pages is not None:
+            self._pages.close()
+        if self._changelog is not None:
+            self._changelog.__exit__(kind, *exc)
+
+    def _log(self, start: dict[str, int] | None) -> Changelog:
+        return Changelog(
+            self._link,
+            self._info,
+            start=start,
+            follow=self._follow,
+            where=self._where,
+            schema=self._info.schema.id,
+            follower=self._follower,
+            commit_interval=self._commit_interval,
+            on_partition=self._on_partition,
+        )
+
+    def _scanned(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the scan that are left. That a partition went is told by the changelog, in its turn."""
+        if self._is_closed or self._pages is None:
+            raise Closed("this bootstrap is closed")
+        while (page := self._pages.next()) is not None:
+            self._token = page.token
+            if page.batch is not None and page.batch.num_rows:
+                self._rows += page.batch.num_rows
+                if self._on_progress is not None:
+                    self._on_progress(self._rows, self._pages.estimate)
+                yield self._as_changes(page)
+        self._pages.close()
+
+    def _resumed(self, lost: KolkError) -> Iterator[pa.RecordBatch]:
+        """Open the scan again; what happened meanwhile to the rows that were handed out comes first."""
+        try:
+            pages = self._resumption.open(self._token)
+        except KolkError as error:
+            raise error from lost
+        self._opened_ms = self._link.clock.now_ms()
+        then, self._pages, self._offsets = self._offsets, pages, dict(pages.offsets)
+        if pages.resumed is not None:
+            for _, batch in self._resumption.changes(then, self._offsets, pages.resumed, self._on_partition):
+                if batch.num_rows:
+                    yield batch
+
+    def _as_changes(self, page: ScanPage) -> pa.RecordBatch:
+        assert page.batch is not None
+        rows, shown = page.batch, changelog_schema(self._info.schema)
+        buckets = pa.concat_arrays([pa.repeat(bucket, count) for bucket, count in page.runs])
+        offsets = pa.concat_arrays([pa.repeat(self._offsets[bucket] - 1, count) for bucket, count in page.runs])
+        change = pa.repeat("+I", rows.num_rows)
+        moment = pa.repeat(self._opened_ms, rows.num_rows).cast(pa.timestamp("ms", "UTC"))
+        return pa.RecordBatch.from_arrays([change, offsets, moment, buckets, *rows.columns], schema=shown)
+
+
+def _is_known(link: Link, info: TableInfo, follower: str) -> bool:
+    return any(each.table == str(info.name) and each.name == follower for each in link.service.followers())

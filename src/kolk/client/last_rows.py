@@ -1,0 +1,89 @@
+"""A scan of a log table: its last rows. It has no rows by key to pin, and its changelog holds all of it already."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kolk.client.changelog import Changelog
+from kolk.client.link import Link
+from kolk.errors import InvalidArgument
+from kolk.model.partition import PARTITIONS, PartitionEvent
+from kolk.model.scan import Resumed, ScanPage, ScanRequest
+from kolk.model.schema import CHANGE_COLUMN_NAMES
+from kolk.model.table import TableInfo
+
+ROWS_MAX = 1_000_000
+_COMMIT_TIMESTAMP = CHANGE_COLUMN_NAMES[2]
+_RESUMES = ("strict", "log")
+
+
+class LastRows:
+    """See ``ScanPages``: one page, which is all there is. Confined to one reader."""
+
+    def __init__(self, offsets: Mapping[str, int], rows: pa.Table) -> None:
+        self.id = ""
+        self.offsets = dict(offsets)
+        self.schema = rows.schema
+        self.estimate: int | None = rows.num_rows
+        self.resumed: Resumed | None = None
+        self._rows: pa.Table | None = rows
+
+    def next(self) -> ScanPage | None:
+        """See ``ScanPages``."""
+        rows, self._rows = self._rows, None
+        if rows is None or not rows.num_rows:
+            return None
+        return ScanPage(rows.combine_chunks().to_batches()[0], (), "", is_last=True)
+
+    def close(self) -> None:
+        """See ``ScanPages``; nothing is held."""
+
+
+def last_rows(link: Link, info: TableInfo, request: ScanRequest) -> LastRows:
+    """The last rows of a log table, or of some buckets, by the time of their commit; within a bucket in its order."""
+    if request.limit is None or request.limit > ROWS_MAX:
+        raise InvalidArgument(
+            f"{info.name} is a log table, and a scan of it shows its last rows: give limit= up to {ROWS_MAX:,}, or read"
+            " it with table.changelog()"
+        )
+    bounds = link.service.bounds(info.id)
+    ends = {name: end for name, (_, end) in bounds.items()}
+    starts = {name: max(start, end - request.limit) for name, (start, end) in bounds.items() if name != PARTITIONS}
+    places = {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
+    log = Changelog(
+        link,
+        info,
+        start=starts | places,
+        stop=ends,
+        buckets=request.buckets,
+        where=request.where,
+        schema=info.schema.id,
+        on_partition=_ignored,
+    )
+    with log:
+        batches = list(log)
+    shown = info.schema.arrow_of(request.names)
+    if not batches:
+        return LastRows(ends, pa.Table.from_batches([], shown))
+    rows = pa.Table.from_batches(batches)
+    order = pc.sort_indices(rows[_COMMIT_TIMESTAMP])[-request.limit :] if request.limit else pa.array([], pa.int64())
+    return LastRows(ends, rows.take(order).select(shown.names).cast(shown))
+
+
+def check_source(source: str, resume: str, *, is_log: bool, is_shared: bool) -> None:
+    """Refuse what cannot be scanned that way."""
+    if resume not in _RESUMES:
+        raise InvalidArgument(f"resume is one of {', '.join(map(repr, _RESUMES))}, not {resume!r}")
+    if resume == "log" and is_shared:
+        raise InvalidArgument(
+            'resume="log" goes on in another scan, which the other readers do not have; leave one out'
+        )
+    if source == "log" and not is_log:
+        raise InvalidArgument('source="log" is for log tables; the changes of this one are in table.changelog()')
+    if source not in ("live", "log"):
+        raise InvalidArgument("source is 'live', or 'log' for a log table; others are not available in this version")
+
+
+def _ignored(event: PartitionEvent) -> None:
+    """A partition that goes meanwhile takes its rows away."""

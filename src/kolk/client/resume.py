@@ -1,0 +1,113 @@
+"""Going on after a scan was lost: a new scan shows another moment, and the changelog tells what happened in between.
+
+A scan that is opened anew at a token shows the rows after it as they are *now*; the rows before it were read as they
+were *then*. The changes from then to now, of the keys that had been read, carry those over: after that all rows are of
+one moment again, the new one. Each loss is mended before the reading goes on, so there never are more than two moments.
+
+All of it is done per bucket and over whole columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kolk.client.changelog import Changelog, OnPartition
+from kolk.client.link import Link
+from kolk.client.service import ScanPages
+from kolk.codec.key import KeyCodec
+from kolk.errors import HolderLost, OffsetOutOfRange
+from kolk.model.partition import PARTITIONS, PartitionEvent
+from kolk.model.scan import Resumed, ScanRequest
+from kolk.model.schema import CHANGE_COLUMN_NAMES
+from kolk.model.table import TableInfo
+
+_CHANGE_TYPE, _, _, _BUCKET = CHANGE_COLUMN_NAMES
+_PRESENT = pa.array(["+I", "+U"])
+_BEFORE = "-U"
+
+
+class Resumption:
+    """How one scan is opened again. Stateless, so thread-safe.
+
+    The request names the columns of the key among those it asks for, or all: without them nobody can tell which rows
+    a change is about.
+    """
+
+    def __init__(self, link: Link, info: TableInfo, request: ScanRequest) -> None:
+        self._link = link
+        self._info = info
+        self._request = replace(request, nonce="")
+        self._keys = KeyCodec(info.schema)
+
+    def open(self, token: str) -> ScanPages:
+        """A new scan, of what comes after a token."""
+        # With a limit nobody can tell which rows would be the first so many: begin again, it is not much.
+        resume = token if self._request.limit is None else ""
+        return self._link.service.open_scan(self._info.id, replace(self._request, resume=resume))
+
+    def changes(
+        self,
+        then: Mapping[str, int],
+        now: Mapping[str, int],
+        resumed: Resumed,
+        on_partition: OnPartition | None = None,
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """What happened between two moments to the keys that had been read, by bucket, as a changelog has it.
+
+        A partition that was made anew under its old name is none of those that had been read.
+        """
+        read = {*resumed.whole, *([] if resumed.bucket is None else [resumed.bucket])}
+        try:
+            with self._log(then, now, [name for name in now if name in read], on_partition or _ignored) as log:
+                for batch in log:
+                    bucket: str = batch[_BUCKET][0].as_py()
+                    if bucket in read:
+                        yield bucket, batch if bucket != resumed.bucket else self._up_to(batch, resumed.key)
+        except OffsetOutOfRange as error:
+            raise HolderLost(f"the changes that would mend this scan are gone ({error}); scan again") from error
+
+    def _log(
+        self, then: Mapping[str, int], now: Mapping[str, int], read: Sequence[str], on_partition: OnPartition
+    ) -> Changelog:
+        schema = self._info.schema.id
+        if PARTITIONS in then:
+            return Changelog(self._link, self._info, start=then, stop=now, schema=schema, on_partition=on_partition)
+        start, stop = {name: then[name] for name in read}, {name: now[name] for name in read}
+        return Changelog(self._link, self._info, start=start, stop=stop, buckets=read, schema=schema)
+
+    def mended(
+        self, rows: list[pa.RecordBatch], changes: list[pa.RecordBatch], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
+        """The rows of a bucket after these changes, those alone that the scan asks for."""
+        if not changes:
+            return rows
+        changed = pa.Table.from_batches(changes)
+        changed = changed.filter(pc.not_equal(changed[_CHANGE_TYPE], _BEFORE)).combine_chunks()
+        if not changed.num_rows:
+            return rows
+        batch = changed.to_batches()[0]
+        keys = self._keys.encode(batch)
+        last = self._is_last_of_its_key(keys)
+        batch, keys = batch.filter(last), keys.filter(last)
+        kept = [each.filter(pc.invert(pc.is_in(self._keys.encode(each), keys))) for each in rows]
+        alive = batch.filter(pc.is_in(batch[_CHANGE_TYPE], _PRESENT))
+        where = self._request.where
+        if where is not None and alive.num_rows:
+            alive = alive.filter(pa.array(where.mask(alive)))
+        return [*kept, alive.select(schema.names).cast(schema)]
+
+    def _up_to(self, batch: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
+        return batch.filter(pc.less_equal(self._keys.encode(batch), pa.scalar(key, pa.binary())))
+
+    @staticmethod
+    def _is_last_of_its_key(keys: pa.BinaryArray) -> pa.BooleanArray:
+        """Of several changes of one key the last one counts."""
+        places = pa.table({"key": keys, "place": pa.array(range(len(keys)), pa.int64())})
+        last = places.group_by("key").aggregate([("place", "max")])["place_max"].combine_chunks()
+        return pc.is_in(places["place"].combine_chunks(), last)
+
+
+def _ignored(event: PartitionEvent) -> None:
+    """What became of a partition shows in the rows."""

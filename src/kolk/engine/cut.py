@@ -1,0 +1,244 @@
+"""A cut: some buckets of a table, all pinned at one moment, and how pages are made of them.
+
+Reading a cut leaves no trace in it: a page is what comes after a place, and the place after the page is in the page. So
+it can be read by several readers, from the start or from anywhere, and every page can be made a second time.
+
+A page is measured as it is sent, after projection and selection. It holds one row at least, if there is one; more only
+as long as they fit.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kolk.errors import InvalidArgument, KolkError, PartitionDropped
+from kolk.model.ids import BucketId
+from kolk.model.partition import PartitionEvent, PartitionEventKind
+from kolk.model.predicate import Predicate
+from kolk.model.scan import Page, Place
+from kolk.model.schema import Schema
+from kolk.storage.view import Taken, View
+
+CHUNK_ROWS = 16_384
+"""Rows that are decoded at once. They are read in smaller parts, and a step of the decoding of so many takes less than
+a millisecond: lookups in between do not wait for long."""
+_CHUNK_ROWS_MIN = 16
+_FEW_ROWS = 512
+_CHUNKS_MAX = 64
+"""How many chunks without a row that is wanted are read for one page: a reader who gave up is noticed in between."""
+_ROW_BYTES_GUESS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a page may get."""
+
+    rows: int
+    size_bytes: int
+
+
+class _Draft:
+    """A page in the making. Confined to one thread."""
+
+    def __init__(self, room: Room) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.runs: dict[str, int] = {}
+        self.chunks = 0
+        self._room = room
+        self._rows = 0
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.rows_left <= 0 or self.bytes_left == 0
+
+    @property
+    def rows_left(self) -> int:
+        return self._room.rows - self._rows
+
+    @property
+    def bytes_left(self) -> int:
+        return max(self._room.size_bytes - self._size, 0)
+
+    @property
+    def wanted_rows(self) -> int:
+        """About how many rows fit; more than do fit are only read in vain."""
+        row_bytes = self._size // self._rows if self._rows else _ROW_BYTES_GUESS
+        fitting = max(self.bytes_left // max(row_bytes, 1), _CHUNK_ROWS_MIN)
+        return min(self.rows_left, fitting)
+
+    def add(self, bucket: str, batch: pa.RecordBatch) -> int:
+        """Take as many rows as fit, and say how many."""
+        self.chunks += 1
+        count = self._fitting(batch)
+        if count:
+            kept = batch.slice(0, count)
+            self.batches.append(kept)
+            self.runs[bucket] = self.runs.get(bucket, 0) + count
+            self._rows += count
+            self._size += sent_bytes(kept)
+        return count
+
+    def _fitting(self, batch: pa.RecordBatch) -> int:
+        room = self.bytes_left
+        most = min(batch.num_rows, self.rows_left)
+        if sent_bytes(batch.slice(0, most)) <= room:
+            return most
+        # Of a batch that is too large, the longest beginning that is not; of an empty page, one row in any case.
+        low, high = (0 if self.batches else 1), most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if sent_bytes(batch.slice(0, middle)) <= room else (low, middle - 1)
+        if low < most:
+            self._room = replace(self._room, rows=self._rows + low)
+        return low
+
+
+class Cut:
+    """Views of one moment, of those buckets that have rows. Thread-safe; ``close`` may come from anywhere."""
+
+    def __init__(
+        self,
+        views: Sequence[tuple[BucketId, View]],
+        all_buckets: Sequence[BucketId],
+        offsets: Mapping[str, int],
+        schema: Schema,
+        names: Sequence[str] | None,
+        limit: int | None,
+        where: Predicate | None,
+        estimate: int | None,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        self.offsets = dict(offsets)
+        self.all_buckets = tuple(all_buckets)
+        self.schema = schema
+        self.estimate = estimate
+        self._chunk_rows = chunk_rows
+        self._names = names
+        self._limit = limit
+        self._where = where
+        self._views = list(views)
+        self._order = [(bucket.partition, bucket.bucket) for bucket, _ in views]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns of its pages."""
+        return self.schema.arrow_of(self._names)
+
+    @property
+    def buckets(self) -> list[BucketId]:
+        """Those that are pinned."""
+        return [bucket for bucket, _ in self._views]
+
+    def check(self, only: Collection[str] | None) -> None:
+        """Refuse names of buckets that the scan does not have."""
+        strange = next((name for name in only or () if name not in self.offsets), None)
+        if strange is not None:
+            raise InvalidArgument(f"the scan has no bucket {strange[:100]!r}; its buckets are the keys of its offsets")
+
+    def offset_of(self, bucket: BucketId) -> int:
+        """The offset at which a bucket is pinned."""
+        return self.offsets[bucket.name]
+
+    @property
+    def refusal(self) -> KolkError | None:
+        """Why one of the views was taken back, unless only its partition went; None if none was."""
+        for _, view in self._views:
+            if view.refusal is not None and not isinstance(view.refusal, PartitionDropped):
+                return view.refusal
+        return None
+
+    def page(self, place: Place, room: Room, only: Collection[str] | None = None) -> Page:
+        """What comes after a place, of all buckets or of some only."""
+        draft = _Draft(room)
+        while (found := self._next(place, only)) is not None:
+            if draft.is_full or draft.chunks >= _CHUNKS_MAX:
+                return self._finished(draft, place, is_last=self._where is None and not self._has_more(place, only))
+            bucket, view = found
+            if (place.partition, place.bucket) != (bucket.partition, bucket.bucket):
+                place = Place(bucket.partition, bucket.bucket, b"", place.delivered)
+            try:
+                taken = view.take(place.after, self._asked(draft, place))
+                if not len(taken.all):
+                    place = Place(bucket.partition, bucket.bucket + 1, b"", place.delivered)
+                    continue
+                place = self._read(draft, bucket, view, taken, place)
+            except PartitionDropped as error:
+                if draft.batches:  # first what there is
+                    return self._finished(draft, place, is_last=False)
+                place = Place(bucket.partition + 1, 0, b"", place.delivered)
+                return Page(None, (), place, is_last=False, event=_gone(error.partition))
+        return self._finished(draft, place, is_last=True)
+
+    def close(self) -> None:
+        """Let every view go. Idempotent."""
+        for _, view in self._views:
+            view.close()
+
+    def _next(self, place: Place, only: Collection[str] | None) -> tuple[BucketId, View] | None:
+        """The bucket to read on in; None if there is none, or if the limit is reached."""
+        if self._limit is not None and place.delivered >= self._limit:
+            return None
+        start = bisect_left(self._order, (place.partition, place.bucket))
+        rest = self._views[start:] if only is not None else self._views[start : start + 1]
+        return next(((bucket, view) for bucket, view in rest if only is None or bucket.name in only), None)
+
+    def _has_more(self, place: Place, only: Collection[str] | None) -> bool:
+        """Whether a row follows. What is read to find out is there for the next page, so much is read as it takes."""
+        while (found := self._next(place, only)) is not None:
+            bucket, view = found
+            is_here = (place.partition, place.bucket) == (bucket.partition, bucket.bucket)
+            try:
+                taken = view.take(place.after if is_here else b"", self._chunk_rows)
+            except KolkError:
+                return True  # told by the next page
+            if len(taken.all):
+                view.used(taken, 0)
+                return True
+            place = Place(bucket.partition, bucket.bucket + 1, b"", place.delivered)
+        return False
+
+    def _asked(self, draft: _Draft, place: Place) -> int:
+        """How many rows to read. With a predicate nobody knows how many must be, to find so many that are wanted."""
+        if self._where is not None:
+            # For the first few, few are read at first.
+            return self._chunk_rows if self._limit is None else min(self._chunk_rows, _FEW_ROWS << draft.chunks)
+        wanted = min(draft.wanted_rows, self._chunk_rows)
+        return wanted if self._limit is None else min(wanted, self._limit - place.delivered)
+
+    def _read(self, draft: _Draft, bucket: BucketId, view: View, taken: Taken, place: Place) -> Place:
+        """Add what was taken to the page, as far as it is wanted and fits; the place after that."""
+        values = taken.values
+        chosen = None if self._where is None else self._chosen(view, values, self._where)
+        wanted = values if chosen is None else values.take(pa.array(chosen))
+        if self._limit is not None:
+            wanted = wanted.slice(0, self._limit - place.delivered)
+        batch = view.codec.decode_as(self.schema, wanted, self._names)
+        count = draft.add(bucket.name, batch)
+        # All that was read is used, unless some that is wanted was left over.
+        is_whole = count == len(values if chosen is None else chosen)
+        used = len(values) if is_whole else count if chosen is None else int(chosen[count - 1]) + 1 if count else 0
+        return Place(bucket.partition, bucket.bucket, view.used(taken, used), place.delivered + count)
+
+    def _chosen(self, view: View, values: pa.BinaryArray, where: Predicate) -> NDArray[np.intp]:
+        """Which rows the predicate selects. Only the columns that decide are decoded of every row."""
+        deciding = where.columns or self.schema.names[:1]  # without a column a batch has no rows
+        return np.flatnonzero(where.mask(view.codec.decode_as(self.schema, values, deciding)))
+
+    def _finished(self, draft: _Draft, place: Place, *, is_last: bool) -> Page:
+        batches = draft.batches
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches) if batches else None
+        return Page(batch, tuple(draft.runs.items()), place, is_last)
+
+
+def sent_bytes(batch: pa.RecordBatch) -> int:
+    """How many bytes a batch takes on its way."""
+    return pa.ipc.get_record_batch_size(batch)
+
+
+def _gone(partition: str) -> PartitionEvent:
+    return PartitionEvent(kind=PartitionEventKind.DROPPED, partition=partition, position=0, timestamp_ms=0, unread=None)

@@ -1,0 +1,112 @@
+"""A scan session: a cut, its readers' cursors, and when it was last used.
+
+A cursor is one reader's way through the cut. It names its calls by a count: the call after the last one brings the next
+page, the last one again brings the same page again, and anything else is a mistake that changes nothing. So a reader
+whose answer was lost simply asks again.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from kolk.engine.cut import Cut, Room
+from kolk.errors import InvalidArgument
+from kolk.model.ids import TableId
+from kolk.model.scan import START, Page, Place, ScanEnd, ScanRequest
+
+CURSORS_MAX = 4_096
+"""How many readers of one session are remembered; those after it displace who was used longest ago."""
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """One reader: the page that it had last, by its beginning and its room, and the place after it."""
+
+    seq: int
+    start: Place
+    room: Room
+    place: Place
+    only: tuple[str, ...] | None
+
+
+class ScanSession:
+    """One open scan. Its life (``uses``, ``last_use`` and what follows) belongs to ``ScanSessions`` and its lock; here
+    one lock guards the cursors, and each cursor has one more, so that its calls are served in turn."""
+
+    def __init__(
+        self,
+        id: str,
+        table: TableId,
+        table_name: str,
+        principal: str,
+        request: ScanRequest,
+        cut: Cut,
+        ttl_seconds: float | None,
+        opened_ms: int,
+        now: float,
+    ) -> None:
+        # Constant after construction.
+        self.id = id
+        self.table = table
+        self.table_name = table_name
+        self.principal = principal
+        self.request = request
+        self.query = request.query(table)
+        self.cut = cut
+        self.ttl_seconds = ttl_seconds
+        self.opened_ms = opened_ms
+        # Guarded by the lock of ScanSessions.
+        self.uses = 0
+        self.last_use = now
+        self.last_use_ms = opened_ms
+        self.is_drained = False
+        self.end: tuple[ScanEnd, str] | None = None
+        self.rows = 0
+        self.size_bytes = 0
+        self._lock = threading.RLock()
+        # Guarded by _lock.
+        self._cursors: OrderedDict[str, tuple[_Cursor, AbstractContextManager[bool]]] = OrderedDict()
+
+    def call(
+        self,
+        cursor: str,
+        seq: int,
+        room: Room,
+        start: Place = START,
+        only: Sequence[str] | None = None,
+    ) -> Page:
+        """Serve one call of a cursor; ``start`` and ``only`` are for its first."""
+        with self._lock:
+            found = self._cursors.get(cursor)
+            if found is None:
+                if seq != 0:
+                    raise InvalidArgument(
+                        f"this scan has no cursor {cursor[:50]!r}, or has forgotten it; begin it with call 0, at the"
+                        " token of the last page that you have"
+                    )
+                self._forget_oldest()
+                fresh = _Cursor(-1, start, room, start, None if only is None else tuple(only))
+                found = self._cursors[cursor] = (fresh, threading.RLock())
+            self._cursors.move_to_end(cursor)
+        state, lock = found
+        with lock:
+            return self._serve(state, seq, room)
+
+    def _serve(self, cursor: _Cursor, seq: int, room: Room) -> Page:
+        if seq not in (cursor.seq, cursor.seq + 1):
+            raise InvalidArgument(
+                f"call {seq} is out of order: the last was {cursor.seq}, so {max(cursor.seq, 0)} repeats it and"
+                f" {cursor.seq + 1} goes on; the scan is still there"
+            )
+        # A page that is asked for again is as large as it was, whatever is asked for now.
+        start, room = (cursor.start, cursor.room) if seq == cursor.seq else (cursor.place, room)
+        page = self.cut.page(start, room, cursor.only)
+        # Only now, so that a call that failed can be made again.
+        cursor.seq, cursor.start, cursor.room, cursor.place = seq, start, room, page.place
+        return page
+
+    def _forget_oldest(self) -> None:
+        while len(self._cursors) >= CURSORS_MAX:
+            self._cursors.popitem(last=False)

@@ -1,0 +1,161 @@
+"""Scans as values: what is asked for, where a reader is, what it is handed, and how an open one looks from outside.
+
+A reader's place in a scan is a point in one total order, that of the buckets and of the keys within each. So a place
+stands for itself: it needs no iterator, it can be written down as a token, and it means the same in a scan that is
+opened anew.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+import msgspec
+import pyarrow as pa
+
+from kolk.errors import InvalidArgument
+from kolk.model.ids import BucketId, TableId
+from kolk.model.partition import PartitionEvent
+from kolk.model.predicate import Predicate
+
+NONCE_LENGTH_MAX = 200
+
+
+class ScanEnd(Enum):
+    """Why a scan is gone. The words cross the wire."""
+
+    TTL = "ttl"
+    CLOSED = "closed"
+    REVOKED = "revoked"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What a scan is to show, and how long it is to live.
+
+    ``buckets`` are public names; None is all of them. With a ``nonce`` opening again gives the same scan and no second
+    one. A shared scan is for several readers: its end is not the end of one of them, and its nonce is never forgotten.
+    ``resume`` is the token of a scan that was lost: only what comes after it is shown.
+    """
+
+    names: tuple[str, ...] | None = None
+    limit: int | None = None
+    where: Predicate | None = None
+    schema_id: int = 0
+    buckets: tuple[str, ...] | None = None
+    nonce: str = ""
+    is_shared: bool = False
+    ttl_seconds: float | None = None
+    resume: str = ""
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 0):
+            raise InvalidArgument(f"limit is a number of rows, not {self.limit!r}")
+        if len(self.nonce) > NONCE_LENGTH_MAX:
+            raise InvalidArgument(f"a nonce has at most {NONCE_LENGTH_MAX} characters")
+
+    def query(self, table: TableId) -> bytes:
+        """A short name for what is asked, in which two requests agree only if they would show the same rows."""
+        where = None if self.where is None else self.where.text
+        asked = msgspec.msgpack.encode((table, self.schema_id, self.names, where, self.limit, self.buckets))
+        return hashlib.blake2b(asked, digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a reader is: all buckets before this one are read, and of this one all keys up to ``after``.
+
+    ``delivered`` counts the rows up to here, by which a limit is kept.
+    """
+
+    partition: int = 0
+    bucket: int = 0
+    after: bytes = b""
+    delivered: int = 0
+
+
+START = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a scan that was lost had read: some buckets wholly, and one perhaps up to a key."""
+
+    whole: tuple[str, ...]
+    bucket: str | None = None
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a scan, or that a partition is gone, and the place after them.
+
+    ``runs`` says which bucket the rows are of: so many from the first, so many from the next. A page without rows only
+    says that none of those looked at so far is wanted.
+    """
+
+    batch: pa.RecordBatch | None
+    runs: tuple[tuple[str, int], ...]
+    place: Place
+    is_last: bool
+    event: PartitionEvent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """The same as a client is handed it: the place is a token. None can be read after the last one."""
+
+    batch: pa.RecordBatch | None
+    runs: tuple[tuple[str, int], ...]
+    token: str
+    is_last: bool
+    event: PartitionEvent | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanInfo:
+    """An open scan, for whoever looks after the database.
+
+    ``views`` is how many buckets it has pinned, ``expires`` when it is given up if nobody reads it; None is never.
+    """
+
+    id: str
+    table: str
+    principal: str
+    is_shared: bool
+    is_drained: bool
+    views: int
+    rows: int
+    size_bytes: int
+    opened: datetime
+    last_use: datetime
+    expires: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanCounts:
+    """What became of scans since the database was opened, and how many there are."""
+
+    open: int
+    views: int
+    opened: int
+    expired: int
+    revoked: int
+    refused: int
+    rows: int
+    size_bytes: int
+
+
+def read_before(place: Place, buckets: Sequence[BucketId]) -> Resumed:
+    """What of these buckets, which are in order, comes before a place."""
+    at = (place.partition, place.bucket)
+    whole = tuple(each.name for each in buckets if (each.partition, each.bucket) < at)
+    here = next((each.name for each in buckets if (each.partition, each.bucket) == at and place.after), None)
+    return Resumed(whole, here, place.after if here else b"")
+
+
+def rows_of(runs: Sequence[tuple[str, int]]) -> int:
+    """How many rows these runs are."""
+    return sum(rows for _, rows in runs)

@@ -1,0 +1,56 @@
+"""What the server tells of tables, partitions, followers and events, as messages."""
+
+import pyarrow as pa
+
+from kolk.codec.table import encode_table
+from kolk.errors import InvalidArgument
+from kolk.model.follower import Follower
+from kolk.model.partition import Partition, PartitionEvent
+from kolk.model.schema import Schema
+from kolk.model.table import TableInfo
+from kolk.wire import messages as m
+
+
+def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | None:
+    """The columns that a client names, each of which must be there, once."""
+    if names is None:
+        return None
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgument("name every column once, and at least one")
+    for name in names:
+        schema.column(name)
+    return tuple(names)
+
+
+def empty(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def partition_record(partition: Partition) -> m.PartitionRecord:
+    """A partition."""
+    return m.PartitionRecord(partition.id, partition.name, partition.created_ms)
+
+
+def event_record(event: PartitionEvent) -> m.EventRecord:
+    """What became of a partition."""
+    return m.EventRecord(event.kind.value, event.partition, event.position, event.timestamp_ms, event.unread)
+
+
+def follower_record(follower: Follower) -> m.FollowerRecord:
+    """A follower."""
+    return m.FollowerRecord(
+        table=follower.table,
+        name=follower.name,
+        offsets=follower.offsets,
+        lag=follower.lag,
+        pinned_bytes=follower.pinned_bytes,
+        last_use_ms=round(follower.last_use.timestamp() * 1_000),
+        expires_ms=round(follower.expires.timestamp() * 1_000),
+        state=follower.state.value,
+    )
+
+
+def table_record(info: TableInfo) -> m.TableRecord:
+    """A table."""
+    return m.TableRecord(info.id, encode_table(info))
