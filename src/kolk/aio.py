@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 import kolk
-from kolk.client.aio import AsyncChangelog, AsyncDatabase, AsyncScan, AsyncTable, open_database
+from kolk.client.aio import AsyncDatabase, AsyncTable, open_database
+from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan
 
-__all__ = ["AsyncChangelog", "AsyncDatabase", "AsyncScan", "AsyncTable", "connect"]
+__all__ = ["AsyncBootstrap", "AsyncChangelog", "AsyncDatabase", "AsyncScan", "AsyncTable", "connect"]
 
 
 async def connect(target: str | os.PathLike[str], **options: Any) -> AsyncDatabase:

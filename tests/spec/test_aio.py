@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import kolk
-from kolk.errors import Closed, InvalidArgument, InvalidRows, TableNotFound
+from kolk.errors import Closed, InvalidArgument, InvalidRows, TableNotFound, UnknownOrExpiredScan
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
 
@@ -61,6 +61,92 @@ def test_rows_are_put_looked_up_scanned_and_deleted(opened):
             assert (await (await table.scan()).to_polars()).shape == (19, 2)
             await table.truncate()
             assert (await (await table.scan()).to_arrow()).num_rows == 0
+
+    asyncio.run(main())
+
+
+def test_a_scan_shows_where_it_is_while_it_is_read(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA, buckets=2)
+            await table.put(rows(50_000))
+            async with table.scan() as scan:
+                before = (scan.rows, scan.token)
+                async for batch in scan:
+                    assert scan.rows == batch.num_rows
+                    break
+                assert before == (0, "")
+                assert scan.token
+                assert scan.id
+                assert 40_000 < scan.estimate < 60_000
+                assert scan.schema == SCHEMA.arrow
+                assert sum(scan.offsets.values()) == 50_000
+
+    asyncio.run(main())
+
+
+def test_a_shared_scan_is_read_by_several_tasks_from_its_start_or_a_token(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA, buckets=2)
+            await table.put(rows(100))
+            async with table.scan(shared=True) as scan:
+                await table.delete([1, 2, 3])
+                parts = await asyncio.gather(*(_ids(table.join_scan(scan.id, buckets=[name])) for name in "01"))
+                assert sorted(parts[0] + parts[1]) == list(range(100))
+                async with table.join_scan(scan.id) as joined:
+                    first = [await anext(aiter(joined))]
+                    rest = await _ids(table.join_scan(scan.id, token=joined.token))
+                assert sorted([row["id"] for batch in first for row in batch.to_pylist()] + rest) == list(range(100))
+
+    asyncio.run(main())
+
+
+async def _ids(opening):
+    async with opening as scan:
+        return [number async for batch in scan for number in batch["id"].to_pylist()]
+
+
+def test_progress_is_told_in_the_loop_and_may_be_awaited_there(opened):
+    async def main():
+        told = []
+
+        async def on_progress(done, estimate):
+            told.append((done, estimate, await table.get_one(id=1), asyncio.current_task()))
+
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(40_000))
+            whole = await (await table.scan(on_progress=on_progress)).to_arrow()
+            scanned, told = told, []
+            async with table.bootstrap(follow=False, on_progress=on_progress) as changes:
+                assert sum([batch.num_rows async for batch in changes]) == 40_000
+        for seen in (scanned, told):
+            assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
+            assert seen[-1][0] == whole.num_rows == 40_000
+            assert {estimate for _, estimate, *_ in seen} <= set(range(39_000, 41_000))
+            assert all(row == {"id": 1, "v": "1"} and task is not None for *_, row, task in seen)
+
+    asyncio.run(main())
+
+
+def test_open_scans_are_listed_and_whoever_reads_one_that_is_closed_is_told(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            async with table.scan(shared=True) as scan:
+                (listed,) = await db.scans()
+                assert (listed.id, listed.table, listed.is_shared, listed.views) == (scan.id, "t", True, 1)
+                assert (await db.status())["scans"]["open"] == 1
+
+                assert await db.close_scan(scan.id)
+
+                with pytest.raises(UnknownOrExpiredScan) as told:
+                    await scan.to_arrow()
+                assert told.value.reason == "closed"
+                assert not await db.close_scan(scan.id)
+                assert await db.scans() == []
 
     asyncio.run(main())
 
@@ -128,6 +214,45 @@ def test_a_follower_sees_a_change_and_ends_when_it_is_closed(opened):
                 await waiting
             with pytest.raises(Closed):
                 await anext(aiter(log))
+
+    asyncio.run(main())
+
+
+def test_a_bootstrap_is_the_table_and_then_its_changes_until_it_is_closed(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            copy = await table.bootstrap()
+            batches = aiter(copy)
+            first = await anext(batches)
+            assert (first["_change_type"].to_pylist(), first["id"].to_pylist()) == (["+I"] * 3, [0, 1, 2])
+            assert (copy.is_scanned, copy.offsets) == (False, {"0": 3})
+            waiting = asyncio.ensure_future(anext(batches))
+            await table.delete([1])
+            change = await waiting
+            assert (change["_change_type"].to_pylist(), change["id"].to_pylist()) == (["-D"], [1])
+            assert (copy.is_scanned, copy.offsets) == (True, {"0": 4})
+            waiting = asyncio.ensure_future(anext(batches))
+            await copy.close()
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+
+    asyncio.run(main())
+
+
+def test_a_bootstrap_of_a_follower_scans_once_and_goes_on(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            async with table.bootstrap(follow=False, follower="job") as copy:
+                assert [batch.num_rows async for batch in copy] == [3]
+            await table.put(rows(4))
+            async with table.bootstrap(follow=False, follower="job", commit_interval=None) as copy:
+                assert [batch["id"].to_pylist() async for batch in copy] == [[3]]
+                await copy.commit()
+            assert [follower.lag for follower in await db.followers()] == [0]
 
     asyncio.run(main())
 

@@ -7,36 +7,28 @@ loop in which it was opened.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from inspect import isawaitable
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 from kolk.client.aio_handle import AsyncHandle
-from kolk.client.changelog import Changelog, OnPartition
+from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening
 from kolk.client.database import Database
 from kolk.client.rows import Data
-from kolk.client.scan import Scan
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
 from kolk.model.follower import Follower
-from kolk.model.partition import Partition, PartitionEvent
+from kolk.model.partition import Partition
+from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
-from kolk.runtime.threads import start_thread
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
 
 T = TypeVar("T")
 _THREADS = 16
 _LOOKUPS_AT_ONCE = 4
 _KEYS_PER_LOOKUP = 1_000
-_END = object()
 
 
 async def open_database(connect: Callable[[], Database]) -> "AsyncDatabase":
@@ -84,6 +76,14 @@ class AsyncDatabase:
     async def drop_follower(self, table: str, name: str) -> None:
         """See ``kolk.Database.drop_follower``."""
         await self._run(self._database.drop_follower, table, name)
+
+    async def scans(self) -> list[ScanInfo]:
+        """See ``kolk.Database.scans``."""
+        return await self._run(self._database.scans)
+
+    async def close_scan(self, scan: str) -> bool:
+        """See ``kolk.Database.close_scan``."""
+        return await self._run(self._database.close_scan, scan)
 
     async def status(self) -> dict[str, Any]:
         """See ``kolk.Database.status``."""
@@ -152,163 +152,50 @@ class AsyncTable(AsyncHandle):
         """See ``kolk.Table.truncate``."""
         return await self._run(self._inner.truncate)
 
-    def scan(self, *args: Any, on_partition: OnPartition | None = None, **options: Any) -> "Opening[AsyncScan]":
+    def scan(
+        self,
+        *args: Any,
+        on_partition: Callback | None = None,
+        on_progress: Callback | None = None,
+        **options: Any,
+    ) -> Opening[AsyncScan]:
         """See ``kolk.Table.scan``: ``async with table.scan() as scan``, or ``scan = await table.scan()``.
 
-        ``on_partition`` is called in the event loop, and may be a coroutine function.
+        ``on_partition`` and ``on_progress`` are called in the event loop, and may be coroutine functions.
         """
-        return Opening(partial(AsyncScan.open, partial(self._inner.scan, *args, **options), on_partition))
+        opening = partial(self._inner.scan, *args, **options)
+        return Opening(AsyncScan, opening, on_partition=on_partition, on_progress=on_progress)
 
-    def changelog(
-        self, *args: Any, on_partition: OnPartition | None = None, **options: Any
-    ) -> "Opening[AsyncChangelog]":
+    def join_scan(
+        self,
+        scan: str,
+        *,
+        on_partition: Callback | None = None,
+        on_progress: Callback | None = None,
+        **options: Any,
+    ) -> Opening[AsyncScan]:
+        """See ``kolk.Table.join_scan``; opened like a scan."""
+        opening = partial(self._inner.join_scan, scan, **options)
+        return Opening(AsyncScan, opening, on_partition=on_partition, on_progress=on_progress)
+
+    def bootstrap(
+        self,
+        *args: Any,
+        on_partition: Callback | None = None,
+        on_progress: Callback | None = None,
+        **options: Any,
+    ) -> Opening[AsyncBootstrap]:
+        """See ``kolk.Table.bootstrap``; opened like a scan."""
+        opening = partial(self._inner.bootstrap, *args, **options)
+        return Opening(AsyncBootstrap, opening, on_partition=on_partition, on_progress=on_progress)
+
+    def changelog(self, *args: Any, on_partition: Callback | None = None, **options: Any) -> Opening[AsyncChangelog]:
         """See ``kolk.Table.changelog``; opened like a scan."""
-        return Opening(partial(AsyncChangelog.open, partial(self._inner.changelog, *args, **options), on_partition))
+        opening = partial(self._inner.changelog, *args, **options)
+        return Opening(AsyncChangelog, opening, on_partition=on_partition)
 
     def __repr__(self) -> str:
         return f"<kolk.aio table {self.name} {self.schema}>"
-
-
-class AsyncScan:
-    """See ``kolk.Scan``: ``async for batch in scan``. An async context manager."""
-
-    def __init__(self, scan: Scan, thread: "_Thread") -> None:
-        self.offsets = scan.offsets
-        self.schema = scan.schema
-        self._scan = scan
-        self._thread = thread
-
-    @staticmethod
-    async def open(opening: Callable[..., Scan], on_partition: OnPartition | None) -> "AsyncScan":
-        """Open a scan in a thread of its own: it must not keep the database's busy."""
-        return await _opened(opening, on_partition, AsyncScan)
-
-    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        return self._thread.each(iter(self._scan))
-
-    async def to_arrow(self) -> pa.Table:
-        """See ``kolk.Scan.to_arrow``."""
-        return await self._thread.run(self._scan.to_arrow)
-
-    async def to_pandas(self, **options: Any) -> "pd.DataFrame":
-        """See ``kolk.Scan.to_pandas``."""
-        return await self._thread.run(partial(self._scan.to_pandas, **options))
-
-    async def to_polars(self) -> "pl.DataFrame":
-        """See ``kolk.Scan.to_polars``."""
-        return await self._thread.run(self._scan.to_polars)
-
-    async def close(self) -> None:
-        """Let the rows go. Idempotent."""
-        await asyncio.to_thread(self._scan.close)
-        self._thread.end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
-
-class AsyncChangelog:
-    """See ``kolk.Changelog``: ``async for batch in changelog``. An async context manager."""
-
-    def __init__(self, changelog: Changelog, thread: "_Thread") -> None:
-        self._changelog = changelog
-        self._thread = thread
-
-    @staticmethod
-    async def open(opening: Callable[..., Changelog], on_partition: OnPartition | None) -> "AsyncChangelog":
-        """Open a changelog in a thread of its own: a follower waits there."""
-        return await _opened(opening, on_partition, AsyncChangelog)
-
-    @property
-    def offsets(self) -> dict[str, int]:
-        """See ``kolk.Changelog.offsets``."""
-        return self._changelog.offsets
-
-    async def schema(self) -> Schema:
-        """See ``kolk.Changelog.schema``; awaited, since it may have to be asked for."""
-        return await asyncio.to_thread(lambda: self._changelog.schema)
-
-    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        return self._thread.each(iter(self._changelog))
-
-    async def commit(self) -> None:
-        """See ``kolk.Changelog.commit``."""
-        # Not in its own thread, where the iteration may be waiting for a change.
-        await asyncio.to_thread(self._changelog.commit)
-
-    async def close(self) -> None:
-        """End the iteration, also one that waits in another task. Idempotent."""
-        await asyncio.to_thread(self._changelog.close)
-        self._thread.end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
-        # Told what ended the block, for that decides what is committed.
-        try:
-            await asyncio.to_thread(self._changelog.__exit__, kind, *exc)
-        finally:
-            self._thread.end()
-
-
-R = TypeVar("R", AsyncScan, AsyncChangelog)
-
-
-class Opening(Generic[R]):
-    """What is being opened: await it, or enter it with ``async with``."""
-
-    def __init__(self, opened: Callable[[], Awaitable[R]]) -> None:
-        self._opened = opened
-        self._resource: R | None = None
-
-    def __await__(self) -> Generator[Any, None, R]:
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> R:
-        self._resource = await self._opened()
-        return self._resource
-
-    async def __aexit__(self, *exc: Any) -> None:
-        assert self._resource is not None
-        await self._resource.__aexit__(*exc)
-
-
-class _Thread:
-    """One thread for one scan or changelog. A daemon: a follower that nobody closed must not keep a process alive."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._ended = False
-        start_thread(self._work, "kolk-aio-stream")
-
-    async def run(self, call: Callable[[], T]) -> T:
-        if self._ended:
-            raise Closed("this is closed; open it again")
-        future: Future[T] = Future()
-        self._calls.put((call, future))
-        return await asyncio.wrap_future(future)
-
-    async def each(self, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        # With a mark for the end, since a StopIteration cannot leave a thread.
-        while (batch := await self.run(lambda: next(batches, _END))) is not _END:
-            yield batch
-
-    def end(self) -> None:
-        self._ended = True
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, future = item
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                    future.set_exception(error)
 
 
 async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
@@ -317,33 +204,6 @@ async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     except RuntimeError as error:  # the pool's word for it
         raise Closed("this is closed; open it again") from error
     return await asyncio.wrap_future(future)
-
-
-async def _opened(
-    opening: Callable[..., Any], on_partition: OnPartition | None, kind: Callable[[Any, _Thread], R]
-) -> R:
-    tell = None if on_partition is None else _in_loop(on_partition)
-    thread = _Thread()
-    try:
-        return kind(await thread.run(partial(opening, on_partition=tell)), thread)
-    except BaseException:
-        thread.end()
-        raise
-
-
-def _in_loop(on_partition: OnPartition) -> OnPartition:
-    """The same for a stream's thread, which waits until it is done: what it touches belongs to the event loop."""
-    loop = asyncio.get_running_loop()
-
-    async def call(event: PartitionEvent) -> None:
-        done = on_partition(event)
-        if isawaitable(done):
-            await done
-
-    def tell(event: PartitionEvent) -> None:
-        asyncio.run_coroutine_threadsafe(call(event), loop).result()
-
-    return tell
 
 
 class _Lookups:
