@@ -120,6 +120,18 @@ def test_a_scan_projects_and_limits(pages):
         pages.scan(columns=["nope"])
 
 
+def test_a_scan_estimates_the_rows_that_it_will_show(pages):
+    pages.put(rows(1000))
+    told = []
+
+    pages.scan(limit=7, on_progress=lambda *progress: told.append(progress)).to_arrow()
+
+    assert told[-1] == (7, 7)
+    assert 900 < pages.scan().estimate < 1100
+    assert pages.scan(where="pv = 0").estimate is None
+    assert pages.scan(limit=7, where="pv = 0").estimate is None
+
+
 def test_a_scan_becomes_pandas_and_polars(pages):
     pages.put(rows(3))
 

@@ -304,6 +304,8 @@ class Scans:
         assert isinstance(merger, Merger)
         span = key_range(request.where, merger.codec.keys_of(schema)) or (ROW_PREFIX, ROW_PREFIX)
         estimate = None if request.where is not None else sum(tablet.estimate() for tablet in tablets)
+        if estimate is not None and request.limit is not None:
+            estimate = min(estimate, request.limit)
         views = self._pin(tablets, span)
         offsets = {bucket.name: view.offset for bucket, view in views}
         try:
