@@ -1,12 +1,15 @@
 """Metrics: what is counted under which name, and that no label makes the answer endless."""
 
 import threading
+import urllib.request
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kolk.errors import Closed
 from kolk.model.page import BucketOffsets
+from kolk.model.scan import ScanCounts
 from kolk.server.metrics import ALL_BUCKETS, BUCKETS_MAX, OTHER, TABLES_MAX, Metrics
 
 
@@ -17,7 +20,17 @@ def metrics():
 
 def samples(metrics) -> dict[tuple[str, ...], float]:
     """Every sample, by its name and its labels' values in the order of their names."""
-    families = text_string_to_metric_families(metrics.render().decode())
+    return read(metrics.render())
+
+
+def served_samples(server) -> dict[tuple[str, ...], float]:
+    """The same of a running server."""
+    with urllib.request.urlopen(f"{server.http_url}/metrics", timeout=30) as answer:
+        return read(answer.read())
+
+
+def read(text: bytes) -> dict[tuple[str, ...], float]:
+    families = text_string_to_metric_families(text.decode())
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in families
@@ -159,6 +172,25 @@ def test_offsets_are_asked_for_when_somebody_looks():
     assert samples(metrics)["kolk_log_start_offset", "0", "web.pages"] == 5
 
 
+def test_scans_are_counted_when_somebody_looks():
+    counts = [ScanCounts(open=3, views=12, opened=90, expired=4, revoked=2, refused=1, rows=5, size_bytes=6)]
+    metrics = Metrics(version="1", scans=lambda: counts[-1])
+    before = samples(metrics)
+
+    counts.append(replace(counts[0], open=0, views=0, expired=7))
+    after = samples(metrics)
+
+    of_scans = {name[0] for name in before if name[0].startswith("kolk_scan")}
+    assert {name: (before[name,], after[name,]) for name in of_scans} == {
+        "kolk_scans_open": (3, 0),
+        "kolk_scan_views": (12, 0),
+        "kolk_scans_opened_total": (90, 90),
+        "kolk_scans_expired_total": (4, 7),
+        "kolk_scans_revoked_total": (2, 2),
+        "kolk_scans_refused_total": (1, 1),
+    }
+
+
 def test_the_offsets_of_too_many_buckets_are_added_up_by_table():
     buckets = [BucketOffsets("a", str(number), 1, 2) for number in range(BUCKETS_MAX)]
     metrics = Metrics(version="1", offsets=lambda: [*buckets, BucketOffsets("b", "0", 3, 4)])
@@ -201,3 +233,17 @@ def test_counts_from_many_threads_add_up(metrics):
         thread.join()
 
     assert samples(metrics)["kolk_put_rows_total", "t"] == 2_000
+
+
+def test_a_server_shows_the_scans_that_are_open_now(serve, connect, schema):
+    server = serve(http_port=0)
+    table = connect(server).create_table("t", schema, buckets=2)
+    table.put([{"id": number, "v": ""} for number in range(100)])
+
+    with table.scan(shared=True):
+        during = served_samples(server)
+    after = served_samples(server)
+
+    assert (during["kolk_scans_open",], during["kolk_scan_views",]) == (1, 2)
+    assert (after["kolk_scans_open",], after["kolk_scan_views",]) == (0, 0)
+    assert after["kolk_scans_opened_total",] == 1

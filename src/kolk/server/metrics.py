@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from kolk.errors import KolkError
 from kolk.model.page import BucketOffsets
+from kolk.model.scan import ScanCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TABLES_MAX = 1_000
@@ -56,10 +57,20 @@ class _Values:
             return True
 
 
+def _no_scans() -> ScanCounts:
+    return ScanCounts(open=0, views=0, opened=0, expired=0, revoked=0, refused=0, rows=0, size_bytes=0)
+
+
 class Metrics:
     """The counters of one server. Thread-safe."""
 
-    def __init__(self, *, version: str, offsets: Callable[[], Iterable[BucketOffsets]] = tuple) -> None:
+    def __init__(
+        self,
+        *,
+        version: str,
+        offsets: Callable[[], Iterable[BucketOffsets]] = tuple,
+        scans: Callable[[], ScanCounts] = _no_scans,
+    ) -> None:
         registry = CollectorRegistry()
         self._exposition = _WithoutCreated(registry)
         self._tables = _Values(TABLES_MAX)
@@ -91,6 +102,7 @@ class Metrics:
         self._streams = Gauge("kolk_streams_open", "Calls and streams that are open.", ["kind"], registry=registry)
         Gauge("kolk_build_info", "The version, as a label.", ["version"], registry=registry).labels(version).set(1)
         registry.register(_Offsets(offsets))
+        registry.register(_Scans(scans))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -171,6 +183,23 @@ class _Offsets(Collector):
             start.add_metric([each.table, each.bucket], each.start)
             end.add_metric([each.table, each.bucket], each.end)
         yield from (start, end)
+
+
+class _Scans(Collector):
+    """Asks for the scans when somebody looks, because only the engine knows when one ends: by itself, mostly."""
+
+    def __init__(self, scans: Callable[[], ScanCounts]) -> None:
+        self._scans = scans
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        counts = self._scans()
+        yield GaugeMetricFamily("kolk_scans_open", "Scans that are open.", counts.open)
+        yield GaugeMetricFamily("kolk_scan_views", "Buckets that scans have pinned.", counts.views)
+        yield CounterMetricFamily("kolk_scans_opened", "Scans that were opened.", counts.opened)
+        yield CounterMetricFamily("kolk_scans_expired", "Scans that nobody read for their time.", counts.expired)
+        yield CounterMetricFamily("kolk_scans_revoked", "Scans whose rows were taken back.", counts.revoked)
+        yield CounterMetricFamily("kolk_scans_refused", "Scans that were too many.", counts.refused)
 
 
 class _WithoutCreated(Collector):
