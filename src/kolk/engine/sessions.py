@@ -25,6 +25,7 @@ from kolk.tablet.retention import Holder, HolderKind
 
 LINGER_SECONDS = 10.0
 _ENDED_MAX = 10_000
+_ENDED = "this scan was closed, by its reader or an operator (`kolk scans close`); scan again"
 _READ = "this scan was read to its end, and is gone"
 _IDLE = "nobody has read this scan for {ttl:g} s, so it was given up; scan again, read quicker, or ask for a longer ttl"
 _CLOSED = Closed("the database is closed")
@@ -110,9 +111,7 @@ class ScanSessions:
                 session.is_drained = True
                 self._take_place(session, -1)
 
-    def end(
-        self, id: str, principal: str | None, reason: ScanEnd = ScanEnd.CLOSED, why: str = "this scan was closed"
-    ) -> bool:
+    def end(self, id: str, principal: str | None, reason: ScanEnd = ScanEnd.CLOSED, why: str = _ENDED) -> bool:
         """End a session, whoever's it is if no principal is named; whether there was one."""
         with self._lock:
             session = self._open.get(id)
@@ -227,7 +226,7 @@ class ScanSessions:
         while self._orphans:
             session = self._open.get(self._orphans.popleft())
             if session is not None:
-                gone.append(self._remove(session, ScanEnd.CLOSED, "this scan was closed"))
+                gone.append(self._remove(session, ScanEnd.CLOSED, _ENDED))
         now = self._clock.monotonic()
         one = None if id is None else self._open.get(id)
         for session in self._all() if id is None else [] if one is None else [one]:
