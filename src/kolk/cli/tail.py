@@ -2,15 +2,16 @@
 
 Without ``--from`` it is tail(1): the last changes, and with ``--follow`` everything after them. With ``--from`` it
 starts there. The place where it stops is told in a form that ``--from`` takes, and only counts what was written: after
-an interruption a change may come twice, but none is missed. With ``--follower`` the database keeps that place. All
-changes are shown in the newest schema of the table, as it is when the command starts.
+an interruption a change may come twice, but none is missed. With ``--follower`` the database keeps that place. With
+``--bootstrap`` the whole table comes first, as insertions, and then every change after it. All changes are shown in the
+newest schema of the table, as it is when the command starts.
 
 That a partition came or went is told among the changes, in order; where the format has no place for it, on stderr.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,29 +22,31 @@ from kolk.cli.durations import moment_of
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
+from kolk.errors import InvalidArgument
 from kolk.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kolk.client.bootstrap import Bootstrap
     from kolk.client.table import Table
     from kolk.model.partition import PartitionEvent
 
 SHOWN = 10
 """How many changes are the last ones, unless -n says so."""
 
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="WHERE", help="earliest, latest, offsets as JSON, a time, or -10m.  [default: the last -n]"
+    ),
+]
+
 
 def tail(
     common: Common,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")],
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="WHERE",
-            help="earliest, latest, offsets as JSON, a time, or -10m.  [default: the last -n]",
-        ),
-    ] = None,
+    start: StartOption = None,
     count: Annotated[
         int | None,
         typer.Option("-n", "--count", metavar="N", min=0, help="The last N changes; with --from the first N."),
@@ -56,6 +59,9 @@ def tail(
     follower: Annotated[
         str | None, typer.Option(metavar="NAME", help="Go on where this follower stopped; the log is kept for it.")
     ] = None,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="The whole table first, then the changes after it.")
+    ] = False,
     format: FormatOption = None,
 ) -> None:
     """Show a table's changes, and follow them.
@@ -68,28 +74,30 @@ def tail(
     kolk tail web.pages --from -10m         the changes of the last ten minutes
     kolk tail web.pages --from '{"0": 42}'  from where an earlier one stopped
     kolk tail web.pages -F --follower etl   from where the follower etl stopped
+    kolk tail web.pages -F --bootstrap      all rows, then whatever comes
     """
     style = chosen(format)
     if follower is not None and (count is not None or bucket or where is not None):
         raise Misuse("a follower takes whole batches of all buckets; leave -n, --bucket and --where out, or --follower")
+    if bootstrap and (start is not None or count is not None or bucket):
+        raise Misuse("--bootstrap is the whole table; leave --from, -n and --bucket out")
     with common.connect() as db:
         table = db.table(name)
         place = None if start is None else _start(start, table, bucket)
         following = Following(table, bucket, where, style)
         try:
             if follower is not None:
-                return following.run_as(follower, place, follow=follow)
+                return following.run_as(follower, place, follow=follow, bootstrap=bootstrap)
+            if bootstrap:
+                return following.run_whole(follow=follow)
             if place is None:
                 place = following.show_last(SHOWN if count is None else count)
                 count = None
             if start is not None or follow:
                 following.run(place, follow=follow, most=count)
         except KeyboardInterrupt as error:
-            if follower is not None:
-                error.add_note(f"stopped; go on with --follower {follower}")
-                raise
-            offsets = json.dumps(following.position, separators=(",", ":"))
-            error.add_note(f"stopped at {offsets}; go on with --from '{offsets}'")
+            again = "--bootstrap " if bootstrap else ""
+            error.add_note(following.place if follower is None else f"stopped; go on with {again}--follower {follower}")
             raise
         finally:
             following.close()
@@ -100,10 +108,20 @@ class Following:
 
     def __init__(self, table: "Table", buckets: Sequence[str] | None, where: str | None, style: Format) -> None:
         self.position: dict[str, int] = {}
+        self._has_all_rows: Callable[[], bool] = lambda: True
         self._table = table
+        self._where = where
         self._read = partial(table.changelog, buckets=buckets, where=where, schema="latest")
         self._style = style
         self._writer: Any = None
+
+    @property
+    def place(self) -> str:
+        """How far it is, and how to go on there, for whoever interrupts it."""
+        if not self._has_all_rows():
+            return "stopped before all rows were there; begin again"
+        offsets = json.dumps(self.position, separators=(",", ":"))
+        return f"stopped at {offsets}; go on with --from '{offsets}'"
 
     def show_last(self, count: int) -> dict[str, int]:
         """The last changes of all buckets by their time, oldest first; the answer is where they end."""
@@ -136,22 +154,24 @@ class Following:
 
     def run(self, start: Any, *, follow: bool, most: int | None) -> None:
         """Everything from ``start`` on, but no more than ``most`` changes."""
-        from kolk.model.partition import PARTITIONS, after
-
-        def tell(event: "PartitionEvent") -> None:
-            self._write_event(event)
-            self.position = after(event, self.position)
-
-        with self._read(start, follow=follow, on_partition=tell) as changes:
+        with self._read(start, follow=follow, on_partition=self._tell) as changes:
             self.position = dict(changes.offsets)
             for batch in _at_most(changes, most) if most is None or most > 0 else []:
-                bucket, end = batch["_bucket"][0].as_py(), batch["_log_offset"][-1].as_py() + 1
-                self._write(batch)
-                self.position[bucket] = end
-                if PARTITIONS in self.position:  # it may have passed over events that nobody is told of
-                    self.position[PARTITIONS] = changes.offsets[PARTITIONS]
+                self._write_counted(batch, changes.offsets)
 
-    def run_as(self, follower: str, start: Any, *, follow: bool) -> None:
+    def run_whole(self, *, follow: bool) -> None:
+        """Every row, and then every change after them."""
+        with self._bootstrap(self._where, follow=follow, on_partition=self._tell) as changes:
+            self.position = dict(changes.offsets)
+            self._has_all_rows = lambda: changes.is_scanned
+            for batch in changes:
+                if changes.is_scanned:
+                    self._write_counted(batch, changes.offsets)
+                else:
+                    self._write(batch)
+                    self.position = dict(changes.offsets)
+
+    def run_as(self, follower: str, start: Any, *, follow: bool, bootstrap: bool) -> None:
         """Everything that a follower has not seen. What was handed on to whoever reads stdout counts as seen."""
         is_written = True
 
@@ -163,8 +183,10 @@ class Following:
             is_written = True
 
         tell = partial(written, self._write_event)
-        with self._table.changelog(
-            start, follow=follow, schema="latest", follower=follower, on_partition=tell
+        with (
+            self._bootstrap(follow=follow, follower=follower, on_partition=tell)
+            if bootstrap
+            else self._table.changelog(start, follow=follow, schema="latest", follower=follower, on_partition=tell)
         ) as changes:
             try:
                 for batch in changes:
@@ -178,6 +200,27 @@ class Following:
         """Write the end of what has one; also after Ctrl-C, so that it can be read."""
         if self._writer is not None:
             self._writer.close()
+
+    def _bootstrap(self, *args: Any, **options: Any) -> "Bootstrap":
+        if self._table.info.is_log:
+            raise InvalidArgument(f"{self._table.name} is a log table: its changes are all of it; use --from earliest")
+        return self._table.bootstrap(*args, **options)
+
+    def _tell(self, event: "PartitionEvent") -> None:
+        from kolk.model.partition import after
+
+        self._write_event(event)
+        self.position = after(event, self.position)
+
+    def _write_counted(self, batch: "pa.RecordBatch", offsets: Mapping[str, int]) -> None:
+        """Write a batch that a reader at these offsets was handed last; only then is the position after it."""
+        from kolk.model.partition import PARTITIONS
+
+        bucket, end = batch["_bucket"][0].as_py(), batch["_log_offset"][-1].as_py() + 1
+        self._write(batch)
+        self.position[bucket] = end
+        if PARTITIONS in self.position:  # it may have passed over events that nobody is told of
+            self.position[PARTITIONS] = offsets[PARTITIONS]
 
     def _write(self, batch: "pa.RecordBatch") -> None:
         if self._style is Format.TABLE:
