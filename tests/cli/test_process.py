@@ -23,7 +23,7 @@ except SystemExit as end:
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["scan", "--help"], ["table", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["scan", "--help"], ["scans", "--help"], ["table", "--help"]])
 def test_help_comes_without_the_heavy_libraries(arguments):
     script = ONLY_THE_CLI.format(path=kolk.__path__[0], arguments=arguments)
 

@@ -31,11 +31,11 @@ def moment_of(text: str, now_ms: int) -> datetime.datetime:
         ) from None
 
 
-def span(seconds: float) -> str:
-    """A length of time for people: ``3 d 4 h``."""
+def span(seconds: float, units: int = 2) -> str:
+    """A length of time for people, in so many units: ``3 d 4 h``."""
     left, parts = int(seconds), list[str]()
     for unit in ("d", "h", "m", "s"):
         count, left = divmod(left, _SECONDS[unit])
         if count or (unit == "s" and not parts):
             parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
+    return " ".join(parts[:units])

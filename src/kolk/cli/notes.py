@@ -42,12 +42,20 @@ Advance = Callable[[int, int], None]
 
 @contextmanager
 def progress(what: str, *, total: int | None, unit: str, quiet: bool) -> Iterator[Advance]:
-    """A bar that shows rows and rows per second, and the time left where the total is known."""
+    """A bar that shows rows, rows per second and the time left; without a total, no bar, and the time so far."""
     if quiet or not is_watched():
         yield _ignore
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     known = [BarColumn(bar_width=30), DownloadColumn() if unit == "bytes" else TaskProgressColumn()]
     columns = [
@@ -55,7 +63,7 @@ def progress(what: str, *, total: int | None, unit: str, quiet: bool) -> Iterato
         *(known if total else []),
         TextColumn("{task.fields[rows]:,} rows"),
         TextColumn("[dim]{task.fields[speed]}"),
-        *([TimeRemainingColumn(compact=True)] if total else []),
+        TimeRemainingColumn(compact=True) if total else TimeElapsedColumn(),
     ]
     with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
         task = bar.add_task(what, total=total, rows=0, speed="")

@@ -1,18 +1,17 @@
-"""``kolk put``, ``get`` and ``scan``: rows in and out."""
+"""``kolk put`` and ``get``: rows in, and out by their keys."""
 
 import shlex
 import sys
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import NOT_FOUND, Misuse
-from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.cli.notes import is_watched, note, progress, say_error
+from kolk.cli.formats import FormatOption, chosen
+from kolk.cli.notes import note, progress
 from kolk.errors import InvalidArgument, KolkError, PartialPut, Unavailable
 from kolk.runtime.clock import SystemClock
 
@@ -22,17 +21,11 @@ if TYPE_CHECKING:
     from kolk.cli.inputs import Source
     from kolk.client.table import Table
 
-TABLE_ROWS_MAX = 200
-"""What a table on a terminal shows unless it is told how many: more is not read by anyone."""
-
 NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="NAMES", help="Show only these, such as page,pv.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its ending says the format.")
-]
 
 
 def put(
@@ -73,7 +66,7 @@ def put(
     for flag, value in (("-i", input_format), ("--columns", columns), ("--delete", delete or None)):
         again += [] if value is None else [flag] if value is True else [flag, str(value)]
     with common.connect() as db, opened(file, _input_format(input_format)) as source:
-        Load(db.table(name), source, _names(columns), delete=delete, again=shlex.join(again)).run(
+        Load(db.table(name), source, names_of(columns), delete=delete, again=shlex.join(again)).run(
             batch_rows=batch_rows, skip_rows=skip_rows, quiet=quiet
         )
 
@@ -183,7 +176,7 @@ def get(
     with common.connect() as db:
         table = db.table(name)
         _need_key(table)
-        found = table.get(key_table(keys, table.schema), _names(columns))
+        found = table.get(key_table(keys, table.schema), names_of(columns))
     if found.num_rows:
         write_table(found, style)
     missing = len(keys) - found.num_rows
@@ -193,69 +186,15 @@ def get(
         raise typer.Exit(NOT_FOUND)
 
 
-def scan(
-    common: Common,
-    name: NameArgument,
-    columns: ColumnsOption = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most so many rows.")
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", "-w", metavar="SQL", help="Only these rows, such as 'pv > 100'.")
-    ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Write the whole table as it is at one moment, or the rows that --where selects.
-
-    If a partition is dropped meanwhile it ends with 3, after the rows of all others.
-
-    \b
-    kolk scan web.pages --limit 20
-    kolk scan web.pages --where "pv > 100 AND title IS NOT NULL"
-    kolk scan web.pages -o pages.parquet
-    kolk scan web.pages -f csv | sort | head
-    """
-    from kolk.cli.writers import writing
-
-    style = chosen(format, output)
-    most = TABLE_ROWS_MAX if style is Format.TABLE and limit is None else limit
-    with common.connect() as db:
-        table = db.table(name)
-        _need_key(table)
-        # One more than is shown tells whether there are more.
-        asked = None if most is None else most + (limit is None)
-        silent = quiet or style is Format.TABLE or _is_seen(output)
-        gone: list[str] = []
-        with (
-            table.scan(_names(columns), asked, where, on_partition=lambda event: gone.append(event.partition)) as rows,
-            progress("scan", total=limit, unit="rows", quiet=silent) as on,
-            writing(style, rows.schema, output) as writer,
-        ):
-            done, has_more = 0, False
-            for batch in rows:
-                room = batch.num_rows if most is None else min(batch.num_rows, most - done)
-                writer.write(batch.slice(0, room))
-                done += room
-                on(done, done)
-                has_more = room < batch.num_rows
-    if has_more and not quiet:
-        note(f"the first {done:,} rows; --limit N shows more, and -f jsonl or -o FILE all of them")
-    if output is not None and not quiet:
-        note(f"wrote {done:,} rows to {output}")
-    if gone:
-        say_error(
-            f"dropped during the scan, so that some of its rows are missing: {', '.join(gone)}; all others are here."
-            " Scan again for the table as it is now"
-        )
-        raise typer.Exit(NOT_FOUND)
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (put, get, scan):
+    for command in (put, get):
         app.command()(connected(command))
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """The columns that an option names; None if it was not given."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 # --- inside
@@ -271,11 +210,6 @@ def _is_in_doubt(error: BaseException) -> bool:
     return isinstance(error, PartialPut | Unavailable | KeyboardInterrupt)
 
 
-def _is_seen(output: Path | None) -> bool:
-    """Whether the rows run over the terminal, where a bar would be in their way."""
-    return output is None and sys.stdout.isatty() and is_watched()
-
-
 def _input_format(text: str | None) -> Any:
     from kolk.cli.inputs import InputFormat
 
@@ -286,7 +220,3 @@ def _input_format(text: str | None) -> Any:
         return InputFormat(words.get(text.lower(), text.lower()))
     except ValueError:
         raise Misuse(f"--input-format {text}: it is parquet, csv, json or arrow") from None
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

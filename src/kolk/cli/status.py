@@ -18,7 +18,7 @@ ENDS_SHOWN = 16
 
 
 def status(common: Common, format: FormatOption = None) -> None:
-    """Show version, durability, tables and offsets."""
+    """Show version, durability, open scans, tables and offsets."""
     style = chosen(format)
     if style not in (Format.TABLE, Format.JSON, Format.JSONL):
         raise Misuse(f"a status is a table, json or jsonl, not {style.value}")
@@ -83,7 +83,16 @@ def _for_people(name: str, value: Any) -> str:
         return span(value)
     if name == "disk_used":
         return f"{value:.0%}"
+    if name == "scans":
+        return _scans(value)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _scans(counts: dict[str, int]) -> str:
+    """Those that are open, and what became of others, if there were any."""
+    now = f"{counts['open']:,} open" + (f" with {counts['views']:,} views" if counts["views"] else "")
+    ends = [f"{counts[end]:,} {end}" for end in ("opened", "expired", "revoked", "refused") if counts[end]]
+    return f"{now}; {', '.join(ends)} so far" if ends else now
 
 
 def _number(value: int | None) -> str:

@@ -178,7 +178,8 @@ class Grid:
         ]
         hidden = print_grid(columns)
         if hidden:
-            note(f"{hidden} more {'columns do' if hidden > 1 else 'column does'} not fit; choose with --columns")
+            them = "columns do" if hidden > 1 else "column does"
+            note(f"{hidden} more {them} not fit; -f jsonl shows all, and get and scan choose with --columns")
 
 
 def open_writer(format: Format, schema: pa.Schema, sink: Sink) -> Writer:
