@@ -16,6 +16,9 @@ IDS = st.integers(0, 2**63 - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NAMES = st.lists(TEXTS, max_size=5)
 WRITERS = st.binary(min_size=16, max_size=16)
+SCAN_IDS = st.text(st.characters(codec="utf-8"), max_size=64)
+PAGE_BYTES = st.integers(1, 2**31 - 1)
+BUCKETS = st.none() | st.lists(TEXTS, max_size=4)
 
 VERSIONS = st.integers(0, 65_535)
 COLUMNS = st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS)
@@ -58,6 +61,13 @@ ACTIONS = st.one_of(
     st.builds(m.Bounds, table=IDS),
     st.builds(m.OffsetsAt, table=IDS, timestamp_ms=INT64),
     st.builds(m.Describe, table=IDS),
+    st.builds(m.ListPartitions, table=IDS),
+    st.builds(m.AddPartition, table=IDS, name=TEXTS, if_not_exists=st.booleans()),
+    st.builds(m.DropPartition, table=IDS, name=TEXTS, number=st.none() | IDS),
+    st.builds(m.ListFollowers, after=st.none() | st.tuples(TEXTS, TEXTS)),
+    st.builds(m.JoinScan, scan=SCAN_IDS),
+    st.builds(m.CloseScan, scan=SCAN_IDS, nonce=TEXTS),
+    st.builds(m.ListScans),
 )
 CALLS = st.one_of(
     st.builds(
@@ -71,9 +81,32 @@ CALLS = st.one_of(
         mode=TEXTS,
     ),
     st.builds(m.Get, table=IDS, schema=st.binary(max_size=40), prefix=st.integers(0, 32), names=st.none() | NAMES),
+    st.builds(
+        m.OpenScan,
+        table=IDS,
+        page_bytes=PAGE_BYTES,
+        names=st.none() | NAMES,
+        limit=st.none() | IDS,
+        where=st.none() | TEXTS,
+        schema_id=VERSIONS,
+        buckets=BUCKETS,
+        nonce=TEXTS,
+        shared=st.booleans(),
+        ttl_seconds=st.none() | st.floats(allow_nan=False),
+        resume=TEXTS,
+    ),
+    st.builds(
+        m.NextPage,
+        scan=SCAN_IDS,
+        cursor=st.text(st.characters(codec="utf-8"), min_size=1, max_size=64),
+        seq=IDS,
+        page_bytes=PAGE_BYTES,
+        token=TEXTS,
+        buckets=BUCKETS,
+    ),
 )
 TICKETS = st.one_of(
-    st.builds(m.ReadScan, scan=TEXTS.filter(lambda text: len(text) <= 64), token=TEXTS),
+    st.builds(m.ReadScan, scan=SCAN_IDS, token=TEXTS, buckets=BUCKETS),
     st.builds(
         m.Follow,
         table=IDS,
@@ -87,11 +120,52 @@ PLAIN = st.recursive(
     max_leaves=6,
 )
 ANSWERS = st.builds(m.Answer, result=PLAIN, error=st.none() | st.binary(max_size=40))
+EVENTS = st.builds(
+    m.EventRecord, kind=TEXTS, partition=TEXTS, position=INT64, timestamp_ms=INT64, unread=st.none() | INT64
+)
+PARTS = st.builds(
+    m.ScanPart,
+    token=TEXTS,
+    runs=st.lists(st.tuples(TEXTS, INT64), max_size=3),
+    last=st.booleans(),
+    event=st.none() | EVENTS,
+)
 PAGES = st.builds(
     m.Page,
-    offsets=st.none() | st.dictionaries(TEXTS, INT64, max_size=4),
+    part=st.none() | PARTS,
     bucket=st.none() | TEXTS,
     next_offset=INT64,
+    event=st.none() | EVENTS,
+    schema_id=INT64,
+    rows=st.binary(max_size=20),
+)
+RECORDS = st.one_of(
+    PARTS,
+    st.builds(
+        m.ScanRecord,
+        scan=TEXTS,
+        table=IDS,
+        offsets=st.dictionaries(TEXTS, INT64, max_size=4),
+        schema_id=VERSIONS,
+        names=st.none() | NAMES,
+        estimate=st.none() | INT64,
+        resumed=st.none() | st.builds(m.ResumedRecord, NAMES, st.none() | TEXTS, st.binary(max_size=20)),
+        first=st.none() | PARTS,
+    ),
+    st.builds(
+        m.ScanListed,
+        id=TEXTS,
+        table=TEXTS,
+        principal=TEXTS,
+        shared=st.booleans(),
+        drained=st.booleans(),
+        views=INT64,
+        rows=INT64,
+        size_bytes=INT64,
+        opened_ms=INT64,
+        last_use_ms=INT64,
+        expires_ms=st.none() | INT64,
+    ),
 )
 DECODERS = {
     m.decode_action: ACTIONS,
@@ -109,6 +183,35 @@ def test_a_head_that_is_decoded_is_the_one_that_was_encoded(decode, data):
     head = data.draw(DECODERS[decode])
 
     assert decode(m.encode(head)) == head
+
+
+@given(record=RECORDS)
+def test_a_record_in_an_answer_is_the_one_that_was_put_there(record):
+    answer = m.decode_answer(m.encode(m.Answer(result=record)))
+
+    assert m.as_record(answer.result, type(record)) == record
+
+
+@pytest.mark.parametrize("page_bytes", [None, 0, -1, 2**31])
+@pytest.mark.parametrize("kind", [m.OpenScan, m.NextPage])
+def test_a_page_without_a_size_or_of_no_size_is_no_message(kind, page_bytes):
+    """N7, V11: what is illegal is not even a message. Opening, going on and closing are messages of their own, so that one
+    which does two of these at once cannot be written."""
+    given = {"table": 1} if kind is m.OpenScan else {"scan": "a", "cursor": "c", "seq": 0}
+    size = {} if page_bytes is None else {"page_bytes": page_bytes}
+    head = msgspec.msgpack.encode({"op": kind.__struct_config__.tag, **given, **size})
+
+    with pytest.raises(InvalidArgument, match="page_bytes"):
+        m.decode_call(head)
+
+
+@pytest.mark.parametrize("seq", [None, -1, 2**63, "0"])
+def test_a_page_without_its_number_is_no_message(seq):
+    """V9: the number of a call is required; only an open has none, because its nonce does that."""
+    given = {"op": "next_page", "scan": "a", "cursor": "c", "page_bytes": 1} | ({} if seq is None else {"seq": seq})
+
+    with pytest.raises(InvalidArgument, match="seq"):
+        m.decode_call(msgspec.msgpack.encode(given))
 
 
 @given(head=HEADS, rows=st.none() | st.binary(max_size=100))
