@@ -28,17 +28,18 @@ CHUNK_ROWS = 16_384
 a millisecond: lookups in between do not wait for long."""
 _CHUNK_ROWS_MIN = 16
 _FEW_ROWS = 512
-_CHUNKS_MAX = 64
-"""How many chunks without a row that is wanted are read for one page: a reader who gave up is noticed in between."""
+CHUNKS_MAX = 64
+"""How many chunks are read for one page, even if nothing in them is wanted: whoever gave up is noticed in between."""
 _ROW_BYTES_GUESS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a page may get."""
+    """How large a page may get, and how many chunks are read for it."""
 
     rows: int
     size_bytes: int
+    chunks: int = CHUNKS_MAX
 
 
 class _Draft:
@@ -86,7 +87,7 @@ class _Draft:
     def _fitting(self, batch: pa.RecordBatch) -> int:
         room = self.bytes_left
         most = min(batch.num_rows, self.rows_left)
-        if sent_bytes(batch.slice(0, most)) <= room:
+        if not most or sent_bytes(batch.slice(0, most)) <= room:
             return most
         # Of a batch that is too large, the longest beginning that is not; of an empty page, one row in any case.
         low, high = (0 if self.batches else 1), most
@@ -154,9 +155,22 @@ class Cut:
 
     def page(self, place: Place, room: Room, only: Collection[str] | None = None) -> Page:
         """What comes after a place, of all buckets or of some only."""
+        page = self._page(place, room, only)
+        # Chunks are measured one by one. Joined they may take more: a null gives its column a bit for every row.
+        while (fewer := _fewer(page, room)) is not None:
+            room = replace(room, rows=fewer)
+            page = self._page(place, room, only)
+        return page
+
+    def close(self) -> None:
+        """Let every view go. Idempotent."""
+        for _, view in self._views:
+            view.close()
+
+    def _page(self, place: Place, room: Room, only: Collection[str] | None) -> Page:
         draft = _Draft(room)
         while (found := self._next(place, only)) is not None:
-            if draft.is_full or draft.chunks >= _CHUNKS_MAX:
+            if draft.is_full or draft.chunks >= room.chunks:
                 return self._finished(draft, place, is_last=self._where is None and not self._has_more(place, only))
             bucket, view = found
             if (place.partition, place.bucket) != (bucket.partition, bucket.bucket):
@@ -174,11 +188,6 @@ class Cut:
                 return Page(None, (), place, is_last=False, event=_gone(error.partition))
         return self._finished(draft, place, is_last=True)
 
-    def close(self) -> None:
-        """Let every view go. Idempotent."""
-        for _, view in self._views:
-            view.close()
-
     def _next(self, place: Place, only: Collection[str] | None) -> tuple[BucketId, View] | None:
         """The bucket to read on in; None if there is none, or if the limit is reached."""
         if self._limit is not None and place.delivered >= self._limit:
@@ -188,17 +197,15 @@ class Cut:
         return next(((bucket, view) for bucket, view in rest if only is None or bucket.name in only), None)
 
     def _has_more(self, place: Place, only: Collection[str] | None) -> bool:
-        """Whether a row follows. What is read to find out is there for the next page, so much is read as it takes."""
+        """Whether a row follows."""
         while (found := self._next(place, only)) is not None:
             bucket, view = found
             is_here = (place.partition, place.bucket) == (bucket.partition, bucket.bucket)
             try:
-                taken = view.take(place.after if is_here else b"", self._chunk_rows)
+                if view.has_more(place.after if is_here else b"", self._chunk_rows):
+                    return True
             except KolkError:
                 return True  # told by the next page
-            if len(taken.all):
-                view.used(taken, 0)
-                return True
             place = Place(bucket.partition, bucket.bucket + 1, b"", place.delivered)
         return False
 
@@ -233,6 +240,14 @@ class Cut:
         batches = draft.batches
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches) if batches else None
         return Page(batch, tuple(draft.runs.items()), place, is_last)
+
+
+def _fewer(page: Page, room: Room) -> int | None:
+    """How many rows a page should have instead, if it is too large; None if it is not."""
+    if page.batch is None or page.batch.num_rows == 1:
+        return None
+    rows, size = page.batch.num_rows, sent_bytes(page.batch)
+    return None if size <= room.size_bytes else max(min(rows * room.size_bytes // size, rows - 1), 1)
 
 
 def sent_bytes(batch: pa.RecordBatch) -> int:

@@ -138,7 +138,7 @@ class Scans:
     ) -> tuple[Page, ScanPage]:
         """What comes after a place."""
         with self._reading(id, principal) as session:
-            return self._handed(session, session.cut.page(place, room, only))
+            return self._handed(session, session.cut.page(place, room, only), is_whole=only is None)
 
     def call(
         self,
@@ -156,7 +156,8 @@ class Scans:
         start = self.place(id, token) if token else START
         with self._reading(id, principal) as session:
             session.cut.check(only)
-            return self._handed(session, session.call(cursor, seq, self.room(size_bytes), start, only))[1]
+            page, is_whole = session.call(cursor, seq, self.room(size_bytes), start, only)
+            return self._handed(session, page, is_whole=is_whole)[1]
 
     def room(self, size_bytes: int) -> Room:
         """A page of a size that a client asked for."""
@@ -203,8 +204,8 @@ class Scans:
                 self.sessions.end(id, None, ScanEnd.REVOKED, taken_back(refusal))
                 raise ended(ScanEnd.REVOKED, taken_back(refusal)) from error
 
-    def _handed(self, session: ScanSession, page: Page) -> tuple[Page, ScanPage]:
-        self.sessions.served(session, page)
+    def _handed(self, session: ScanSession, page: Page, *, is_whole: bool) -> tuple[Page, ScanPage]:
+        self.sessions.served(session, page, is_end=page.is_last and is_whole)
         token = self._tokens.encode(Token(session.id, session.query, page.place))
         return page, ScanPage(page.batch, page.runs, token, page.is_last, page.event)
 

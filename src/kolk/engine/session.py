@@ -9,25 +9,25 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kolk.engine.cut import Cut, Room
 from kolk.errors import InvalidArgument
 from kolk.model.ids import TableId
-from kolk.model.scan import START, Page, Place, ScanEnd, ScanRequest
+from kolk.model.scan import START, Page, Place, ScanEnd, ScanRequest, rows_of
 
 CURSORS_MAX = 4_096
 """How many readers of one session are remembered; those after it displace who was used longest ago."""
+_UNBOUNDED = 2**62
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """One reader: the page that it had last, by its beginning and its room, and the place after it."""
+    """One reader: where the page begins that it had last, and that page, without its rows."""
 
     seq: int
     start: Place
-    room: Room
-    place: Place
+    page: Page | None
     only: tuple[str, ...] | None
 
 
@@ -76,8 +76,9 @@ class ScanSession:
         room: Room,
         start: Place = START,
         only: Sequence[str] | None = None,
-    ) -> Page:
-        """Serve one call of a cursor; ``start`` and ``only`` are for its first."""
+    ) -> tuple[Page, bool]:
+        """Serve one call of a cursor; ``start`` and ``only`` are for its first. The answer is the page, and whether the
+        cursor reads all buckets."""
         with self._lock:
             found = self._cursors.get(cursor)
             if found is None:
@@ -87,12 +88,12 @@ class ScanSession:
                         " token of the last page that you have"
                     )
                 self._forget_oldest()
-                fresh = _Cursor(-1, start, room, start, None if only is None else tuple(only))
+                fresh = _Cursor(-1, start, None, None if only is None else tuple(only))
                 found = self._cursors[cursor] = (fresh, threading.RLock())
             self._cursors.move_to_end(cursor)
         state, lock = found
         with lock:
-            return self._serve(state, seq, room)
+            return self._serve(state, seq, room), state.only is None
 
     def _serve(self, cursor: _Cursor, seq: int, room: Room) -> Page:
         if seq not in (cursor.seq, cursor.seq + 1):
@@ -100,11 +101,23 @@ class ScanSession:
                 f"call {seq} is out of order: the last was {cursor.seq}, so {max(cursor.seq, 0)} repeats it and"
                 f" {cursor.seq + 1} goes on; the scan is still there"
             )
-        # A page that is asked for again is as large as it was, whatever is asked for now.
-        start, room = (cursor.start, cursor.room) if seq == cursor.seq else (cursor.place, room)
+        if cursor.page is not None and seq == cursor.seq:
+            return self._again(cursor, cursor.page)
+        start = cursor.start if cursor.page is None else cursor.page.place
         page = self.cut.page(start, room, cursor.only)
         # Only now, so that a call that failed can be made again.
-        cursor.seq, cursor.start, cursor.room, cursor.place = seq, start, room, page.place
+        cursor.seq, cursor.start, cursor.page = seq, start, replace(page, batch=None)
+        return page
+
+    def _again(self, cursor: _Cursor, last: Page) -> Page:
+        """The last page once more: just as many rows, whatever is asked for now and however many would fit."""
+        rows = rows_of(last.runs)
+        if not rows:
+            return last
+        page = self.cut.page(cursor.start, Room(rows, _UNBOUNDED, _UNBOUNDED), cursor.only)
+        if page.runs == last.runs:
+            return replace(last, batch=page.batch)
+        cursor.page = replace(page, batch=None)  # a partition went, and its rows with it
         return page
 
     def _forget_oldest(self) -> None:

@@ -98,8 +98,8 @@ class ScanSessions:
             if is_over:
                 session.cut.close()
 
-    def served(self, session: ScanSession, page: Page) -> None:
-        """Count what a page brought; the last one of a session that is not shared drains it."""
+    def served(self, session: ScanSession, page: Page, *, is_end: bool) -> None:
+        """Count what a page brought; the last one of all buckets drains a session that is not shared."""
         rows = rows_of(page.runs)
         size = 0 if page.batch is None else page.batch.nbytes
         with self._lock:
@@ -107,7 +107,7 @@ class ScanSessions:
             self._bytes += size
             session.rows += rows
             session.size_bytes += size
-            if page.is_last and not session.request.is_shared and not session.is_drained and session.end is None:
+            if is_end and not session.request.is_shared and not session.is_drained and session.end is None:
                 session.is_drained = True
                 self._take_place(session, -1)
 

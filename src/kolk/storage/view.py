@@ -84,6 +84,17 @@ class View:
                 self._passed, self._ahead = key, taken.all.slice(count)
         return key
 
+    def has_more(self, after: bytes, rows: int) -> bool:
+        """Whether a row comes after a key. The pass reads so many to find out, and keeps them for the next call."""
+        with self._lock:
+            pin = self._pinned()
+            if after != self._passed:
+                return len(pin.take_after(after, 1)) > 0
+            ahead = self._ahead
+            if ahead is None or not len(ahead):
+                ahead = self._ahead = pin.take(rows)
+            return len(ahead) > 0
+
     def abandon(self) -> None:
         """In a forked child: never tear down what belongs to the parent."""
         if self._pin is not None:
