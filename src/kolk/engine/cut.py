@@ -123,12 +123,17 @@ class Cut:
         self._limit = limit
         self._where = where
         self._views = list(views)
+        self._all_buckets = frozenset(all_buckets)
         self._order = [(bucket.partition, bucket.bucket) for bucket, _ in views]
 
     @property
     def arrow(self) -> pa.Schema:
         """The columns of its pages."""
         return self.schema.arrow_of(self._names)
+
+    def stands_for(self, bucket: BucketId) -> bool:
+        """Whether it has an offset of this bucket, with rows or without."""
+        return bucket in self._all_buckets
 
     @property
     def buckets(self) -> list[BucketId]:

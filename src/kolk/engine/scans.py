@@ -16,8 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import count, islice
 
 import pyarrow as pa
 
@@ -45,7 +45,7 @@ from kolk.storage.view import View
 from kolk.tablet.tablet import Tablet
 
 LOCAL = ""
-"""The principal of scans within this process, which last as long as somebody has them."""
+"""The principal of scans within this process, which last as long as their owner has them."""
 _TRIES = 3
 """How often a look at all buckets is begun anew because partitions came or went, before they have to wait for it."""
 _TOKEN_KEY = "scan-token-key"
@@ -70,6 +70,16 @@ class Opened:
     is_owned: bool
     """Whether it ends with its reader: nobody else may be reading it."""
     resumed: Resumed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a nonce stands for: the scan of an id, or one without rows, which is all there is to it. Neither of them is
+    a scan that was closed before it was opened."""
+
+    query: bytes = b""
+    id: str = ""
+    empty: Opened | None = None
 
 
 class Scans:
@@ -97,8 +107,8 @@ class Scans:
         self._tokens = Tokens(_token_key(meta, rng))
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        # Guarded by _lock: what was opened with a nonce, or is about to be.
-        self._nonces: OrderedDict[tuple[str, str], Future[Opened]] = OrderedDict()
+        # Guarded by _lock: what was opened with a nonce, or is about to be. Little of each, for there are many.
+        self._nonces: OrderedDict[tuple[str, str], Future[_Given]] = OrderedDict()
 
     def open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str = LOCAL) -> Opened:
         """Pin the table, or the buckets that are named, at one moment. With a nonce that is known nothing new is
@@ -124,7 +134,7 @@ class Scans:
         """An open scan, for one more reader, of all buckets or of some."""
         with self.sessions.use(id, principal) as session:
             session.cut.check(only)
-            return _opened(session, START, None, is_owned=False)
+            return replace(_opened(session), start=START, resumed=None, is_owned=False)
 
     def place(self, id: str, token: str) -> Place:
         """The place that a token of this scan stands for."""
@@ -164,10 +174,15 @@ class Scans:
         return Room(2**31, min(size_bytes, self._config.scan_page_bytes_max))
 
     def close_nonce(self, nonce: str, principal: str) -> bool:
-        """End the scan that was opened with a nonce; whether there was one."""
+        """End the scan that was opened with a nonce; whether there was one. If it is yet to be opened, it never is."""
         with self._lock:
             known = self._nonces.get((principal, nonce))
-        if known is None or known.exception() is not None:
+            if known is None:
+                never = self._nonces[principal, nonce] = Future[_Given]()
+                never.set_result(_Given())
+                self._forget_nonces()
+                return False
+        if known.exception() is not None:
             return False
         return self.sessions.end(known.result().id, principal)
 
@@ -210,7 +225,7 @@ class Scans:
         return page, ScanPage(page.batch, page.runs, token, page.is_last, page.event)
 
     def _open_first(
-        self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str, future: "Future[Opened]"
+        self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str, future: "Future[_Given]"
     ) -> Opened:
         """Open what nobody has opened under this nonce; the nonce of a shared scan survives a restart."""
         key = (principal, request.nonce)
@@ -230,21 +245,36 @@ class Scans:
                 self._nonces.pop(key, None)
             future.set_exception(error if isinstance(error, KolkError) else KolkError(str(error)))
             raise
-        future.set_result(opened)
+        future.set_result(_Given(request.query(info.id), opened.id, None if opened.id else opened))
         with self._lock:
-            while len(self._nonces) > _NONCES_MAX:
-                self._nonces.popitem(last=False)
+            if not opened.id and not request.is_shared:
+                del self._nonces[key]  # only its own reader asks again, and may as well look again
+            self._forget_nonces()
         return opened
 
-    def _found(self, opened: Opened, info: TableInfo, request: ScanRequest, principal: str) -> Opened:
-        if opened.request.query(opened.table) != request.query(info.id):
+    def _forget_nonces(self) -> None:
+        """Under the lock: those given longest ago, but none whose scan is still there or is being opened."""
+        excess = len(self._nonces) - _NONCES_MAX
+        if excess > 0:
+            unused = (key for key, given in self._nonces.items() if given.done() and not self._is_open(given.result()))
+            for key in list(islice(unused, excess)):
+                del self._nonces[key]
+
+    def _is_open(self, given: _Given) -> bool:
+        return self.sessions.is_open(given.id)
+
+    def _found(self, given: _Given, info: TableInfo, request: ScanRequest, principal: str) -> Opened:
+        if given == _Given():
+            raise ended(ScanEnd.CLOSED, _LOST)
+        if given.query != request.query(info.id):
             raise InvalidArgument("this nonce was used for another scan; every scan has a nonce of its own")
-        if opened.id:
-            try:
-                self.sessions.check_open(opened.id, principal)
-            except UnknownOrExpiredScan as error:
-                raise UnknownOrExpiredScan(_LOST, error.reason) from error
-        return opened
+        if given.empty is not None:
+            return given.empty
+        try:
+            with self.sessions.use(given.id, principal) as session:
+                return _opened(session)
+        except UnknownOrExpiredScan as error:
+            raise UnknownOrExpiredScan(_LOST, error.reason) from error
 
     def _open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str) -> Opened:
         start = START
@@ -261,17 +291,19 @@ class Scans:
         try:
             ttl = self._ttl(request, principal)
             id, now_ms, now = f"{self._rng.id128():032x}", self._clock.now_ms(), self._clock.monotonic()
-            session = ScanSession(id, info.id, str(info.name), principal, request, cut, ttl, now_ms, now)
+            session = ScanSession(
+                id, info.id, str(info.name), principal, request, cut, ttl, now_ms, now, start, resumed
+            )
             self.sessions.add(session)
         except BaseException:
             cut.close()
             raise
-        return _opened(session, start, resumed, is_owned=not (request.is_shared and request.nonce))
+        return _opened(session)
 
     def _ttl(self, request: ScanRequest, principal: str) -> float | None:
         wanted, config = request.ttl_seconds, self._config
         if wanted is None:
-            if principal == LOCAL:
+            if principal == LOCAL and _is_owned(request):
                 return None
             return config.scan_shared_ttl_seconds if request.is_shared else config.scan_ttl_seconds
         if not 0 < wanted <= config.scan_ttl_seconds_max:
@@ -383,11 +415,24 @@ class LocalScan:
             self._scans.end(self.id)
 
 
-def _opened(session: ScanSession, start: Place, resumed: Resumed | None, *, is_owned: bool) -> Opened:
-    cut, table, request = session.cut, session.table, session.request
+def _opened(session: ScanSession) -> Opened:
+    cut, request = session.cut, session.request
     return Opened(
-        session.id, table, request, cut.offsets, cut.schema, cut.arrow, cut.estimate, start, is_owned, resumed
+        id=session.id,
+        table=session.table,
+        request=request,
+        offsets=cut.offsets,
+        schema=cut.schema,
+        arrow=cut.arrow,
+        estimate=cut.estimate,
+        start=session.start,
+        is_owned=_is_owned(request),
+        resumed=session.resumed,
     )
+
+
+def _is_owned(request: ScanRequest) -> bool:
+    return not (request.is_shared and request.nonce)
 
 
 def _close(views: Iterable[tuple[BucketId, View]]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kolk.engine.cut import Cut, Room
 from kolk.errors import InvalidArgument
 from kolk.model.ids import TableId
-from kolk.model.scan import START, Page, Place, ScanEnd, ScanRequest, rows_of
+from kolk.model.scan import START, Page, Place, Resumed, ScanEnd, ScanRequest, rows_of
 
 CURSORS_MAX = 4_096
 """How many readers of one session are remembered; those after it displace who was used longest ago."""
@@ -46,6 +46,8 @@ class ScanSession:
         ttl_seconds: float | None,
         opened_ms: int,
         now: float,
+        start: Place = START,
+        resumed: Resumed | None = None,
     ) -> None:
         # Constant after construction.
         self.id = id
@@ -57,6 +59,8 @@ class ScanSession:
         self.cut = cut
         self.ttl_seconds = ttl_seconds
         self.opened_ms = opened_ms
+        self.start = start
+        self.resumed = resumed
         # Guarded by the lock of ScanSessions.
         self.uses = 0
         self.last_use = now

@@ -13,6 +13,7 @@ import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from kolk.config import EngineConfig
 from kolk.engine.session import ScanSession
@@ -51,17 +52,19 @@ class ScanSessions:
         self._orphans: deque[str] = deque()
 
     def add(self, session: ScanSession) -> None:
-        """Let a session begin; TooManyScans, and nothing is changed, if there are as many as may be."""
+        """Let a session begin; TooManyScans, and none that can be read ends for it, if there are as many as may be."""
         gone: list[ScanSession] = []
         try:
             with self._lock:
                 gone += self._overdue()
-                if self._taken >= self._config.scans_max:
-                    gone += self._revoked()
                 views = len(session.cut.buckets)
-                while self._views + views > self._config.scan_views_max and (spare := self._lingering()) is not None:
-                    gone.append(self._remove(spare, ScanEnd.CLOSED, _READ))
-                self._check_room(session, views)
+                if self._shortage(session, views) is not None:
+                    gone += self._revoked()  # some may only wait for somebody to notice that their rows are gone
+                shortage = self._shortage(session, views)
+                if shortage is not None:
+                    raise self._refused_for(shortage)
+                while self._views + views > self._config.scan_views_max:
+                    gone.append(self._remove(self._lingering()[0], ScanEnd.CLOSED, _READ))
                 self._open[session.id] = session
                 self._views += views
                 self._opened += 1
@@ -77,13 +80,14 @@ class ScanSessions:
     @contextmanager
     def use(self, id: str, principal: str) -> Iterator[ScanSession]:
         """The session, which does not end within the block; its time begins anew if the block succeeds."""
-        with self._lock:
-            gone = self._overdue(id)
-            try:
+        gone: list[ScanSession] = []
+        try:
+            with self._lock:
+                gone += self._overdue(id)
                 session = self._found(id, principal)
                 session.uses += 1
-            finally:
-                _close(gone)  # nobody uses them, so nobody is waited for
+        finally:
+            _close(gone)
         is_done = False
         try:
             yield session
@@ -148,10 +152,9 @@ class ScanSessions:
         with self._lock:
             return self._found(id, principal).table
 
-    def check_open(self, id: str, principal: str) -> None:
-        """UnknownOrExpiredScan if it is not."""
-        with self._lock:
-            self._found(id, principal)
+    def is_open(self, id: str) -> bool:
+        """Whether there is such a scan, whoever's it is."""
+        return id in self._open
 
     def counts(self) -> ScanCounts:
         """What became of scans so far. Those that linger are not open any more."""
@@ -180,37 +183,47 @@ class ScanSessions:
                     expires_ms=None if (left := self._left(session, now)) is None else now_ms + round(left * 1_000),
                 )
                 for session in self._all()
-                if bucket in session.cut.buckets
+                if session.cut.stands_for(bucket)
             ]
 
     # --- inside: all under the lock
 
-    def _check_room(self, session: ScanSession, views: int) -> None:
+    def _shortage(self, session: ScanSession, views: int) -> "_Shortage | None":
+        """Which cap is in the way of one more."""
         config = self._config
+        taking = [each for each in self._all() if not each.is_drained]
         if self._taken >= config.scans_max:
-            raise self._full("scans_max", f"{config.scans_max} scans are open, as many as may be")
+            return _Shortage("scans_max", f"{config.scans_max} scans are open, as many as may be", taking)
         crowded = next(
             (each for each in session.cut.buckets if self._per_bucket[each] >= config.scans_per_bucket_max), None
         )
         if crowded is not None:
-            raise self._full(
-                "scans_per_bucket_max",
+            what = (
                 f"bucket {crowded.name} of {session.table_name} has {config.scans_per_bucket_max} scans, as many as it"
-                " may",
+                " may"
             )
-        if self._views + views > config.scan_views_max:
-            raise self._full(
-                "scan_views_max",
-                f"scans have {self._views:,} buckets pinned, and with the {views:,} of this one it would be more than"
-                f" {config.scan_views_max:,}",
+            there = [each for each in taking if crowded in each.cut.buckets]
+            return _Shortage("scans_per_bucket_max", what, there)
+        pinned = self._views - sum(len(each.cut.buckets) for each in self._lingering())
+        if pinned + views > config.scan_views_max:
+            what = (
+                f"scans have {pinned:,} buckets pinned, and with the {views:,} of this one it would be more than"
+                f" {config.scan_views_max:,}"
             )
+            return _Shortage("scan_views_max", what, taking, is_for_good=views > config.scan_views_max)
+        return None
 
-    def _full(self, cap: str, what: str) -> TooManyScans:
+    def _refused_for(self, shortage: "_Shortage") -> TooManyScans:
         self._refused += 1
+        if shortage.is_for_good:
+            error = TooManyScans(f"{shortage.what}; scan some buckets at a time, or raise {shortage.cap}", shortage.cap)
+            error.retriable = False
+            return error
         now = self._clock.monotonic()
-        soonest = min((left for each in self._all() if (left := self._left(each, now)) is not None), default=None)
+        lefts = [left for each in shortage.taking if (left := self._left(each, now)) is not None]
+        soonest = max(min(lefts), 0.0) if lefts else None
         when = "" if soonest is None else f" in at most {max(soonest, 0.001):.3g} s"
-        return TooManyScans(f"{what}; close some, raise {cap}, or retry{when}", cap, soonest)
+        return TooManyScans(f"{shortage.what}; close some, raise {shortage.cap}, or retry{when}", shortage.cap, soonest)
 
     def _found(self, id: str, principal: str) -> ScanSession:
         session = self._open.get(id)
@@ -270,8 +283,8 @@ class ScanSessions:
             if not self._per_bucket[bucket]:
                 del self._per_bucket[bucket]
 
-    def _lingering(self) -> ScanSession | None:
-        return next((session for session in self._all() if session.is_drained), None)
+    def _lingering(self) -> list[ScanSession]:
+        return [session for session in self._all() if session.is_drained]
 
     def _all(self) -> Sequence[ScanSession]:
         return list(self._open.values())
@@ -291,6 +304,16 @@ class ScanSessions:
             last_use=moment(session.last_use_ms),
             expires=None if left is None else moment(self._clock.now_ms() + round(left * 1_000)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortage:
+    """A cap that is reached, and the sessions that take its places."""
+
+    cap: str
+    what: str
+    taking: Sequence[ScanSession]
+    is_for_good: bool = False
 
 
 def ended(reason: ScanEnd, why: str) -> UnknownOrExpiredScan:
