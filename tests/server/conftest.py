@@ -1,6 +1,7 @@
 """Real servers on real sockets: in this process where a test looks inside, in a child where it kills."""
 
 import pytest
+from tests.server.scan_wire import Caller, Wire
 
 import kolk
 from kolk.runtime.rng import Rng
@@ -69,3 +70,26 @@ def hurry():
         db._link.service._retry._seconds = seconds
 
     return to
+
+
+@pytest.fixture
+def wired(tmp_path):
+    made = []
+
+    def make(**settings):
+        made.append(Wire(tmp_path / "data", **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def wire(wired):
+    return wired()
+
+
+@pytest.fixture
+def caller(wire):
+    return Caller(wire.connect())

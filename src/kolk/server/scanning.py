@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kolk.engine.database import Engine
 from kolk.engine.scans import Opened
+from kolk.errors import TableNotFound
 from kolk.model.grant import Operation, Principal
 from kolk.model.predicate import Predicate
 from kolk.model.scan import START, ScanInfo, ScanPage, ScanRequest
@@ -115,8 +116,15 @@ class Scanning:
         return {str(info.name) for info in self._engine.tables() if principal.may(operation, info.name)}
 
     def _table_of(self, principal: Principal, scan: str) -> TableInfo:
-        table = self._engine.scans.sessions.table_of(scan, principal.name)
-        return self._allowed(principal, table, Operation.READ)
+        sessions = self._engine.scans.sessions
+        table = sessions.table_of(scan, principal.name)
+        try:
+            return self._allowed(principal, table, Operation.READ)
+        except TableNotFound:
+            # Who had the scan knows the table. If it was dropped it took its rows back, which is what he is told.
+            sessions.reap()
+            sessions.table_of(scan, principal.name)
+            raise
 
 
 def _record(opened: Opened, first: m.ScanPart | None) -> m.ScanRecord:
