@@ -6,13 +6,14 @@ at the new moment: a consumer that applies what it is handed is right at every s
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Self
 
 import pyarrow as pa
 
 from kolk.client.changelog import Changelog, OnPartition
 from kolk.client.link import Link
-from kolk.client.resume import Resumption
+from kolk.client.resume import Between, Resumption
 from kolk.client.service import ScanPages
 from kolk.errors import Closed, HolderLost, InvalidArgument, KolkError, Unavailable, UnknownOrExpiredScan
 from kolk.model.durations import Duration
@@ -63,7 +64,8 @@ class Bootstrap:
         self._rows = 0
         self._opened_ms = link.clock.now_ms()
         self._losses = 0
-        self._mending: Iterator[pa.RecordBatch] = iter(())
+        self._lost: KolkError | None = None
+        self._mending: Between | None = None
         self._error: KolkError | None = None
         self._is_closed = False
         request = ScanRequest(where=where, schema_id=info.schema.id, ttl_seconds=ttl_seconds)
@@ -89,13 +91,14 @@ class Bootstrap:
             if self._error is not None:
                 raise self._error
             try:
-                yield from self._mending
+                yield from self._mended()
                 yield from self._scanned()
             except (UnknownOrExpiredScan, Unavailable) as lost:
                 self._losses += 1
                 if isinstance(lost, Closed) or self._is_closed or self._losses > _LOSSES_MAX:
                     raise
-                self._mending = self._resumed(lost)
+                if self._mending is None:  # else that goes on where it was
+                    self._lost = lost
             except HolderLost as error:
                 self._error = error
                 raise
@@ -110,9 +113,7 @@ class Bootstrap:
 
     def close(self) -> None:
         """End the iteration. Idempotent."""
-        self._is_closed = True
-        if self._pages is not None:
-            self._pages.close()
+        self._end_scan()
         if self._changelog is not None:
             self._changelog.close()
 
@@ -120,11 +121,16 @@ class Bootstrap:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        self._end_scan()
+        if self._changelog is not None:
+            self._changelog.__exit__(kind, *exc)
+
+    def _end_scan(self) -> None:
         self._is_closed = True
         if self._pages is not None:
             self._pages.close()
-        if self._changelog is not None:
-            self._changelog.__exit__(kind, *exc)
+        if self._mending is not None:
+            self._mending.close()
 
     def _log(self, start: dict[str, int] | None) -> Changelog:
         return Changelog(
@@ -147,23 +153,40 @@ class Bootstrap:
             self._token = page.token
             if page.batch is not None and page.batch.num_rows:
                 self._rows += page.batch.num_rows
-                if self._on_progress is not None:
-                    self._on_progress(self._rows, self._pages.estimate)
                 yield self._as_changes(page)
+                if self._on_progress is not None:  # only now: if it fails, the page is not lost
+                    self._on_progress(self._rows, self._pages.estimate)
         self._pages.close()
 
-    def _resumed(self, lost: KolkError) -> Iterator[pa.RecordBatch]:
-        """Open the scan again; what happened meanwhile to the rows that were handed out comes first."""
+    def _mended(self) -> Iterator[pa.RecordBatch]:
+        """What happened to the rows that were handed out, if the scan was lost and is opened again."""
+        if self._is_closed:
+            raise Closed("this bootstrap is closed")
+        if self._lost is not None:
+            self._reopen(self._lost)
+        if self._mending is not None:
+            for _, batch in self._mending:
+                if batch.num_rows:
+                    yield batch
+            self._mending = None
+
+    def _reopen(self, lost: KolkError) -> None:
+        then, on_partition = self._offsets, self._on_partition
+        if self._pages is not None:
+            with suppress(KolkError):
+                self._pages.close()
         try:
             pages = self._resumption.open(self._token)
+            resumed = pages.resumed
+            try:
+                mending = resumed and self._resumption.changes(then, pages.offsets, resumed, on_partition)
+            except BaseException:
+                pages.close()
+                raise
         except KolkError as error:
             raise error from lost
         self._opened_ms = self._link.clock.now_ms()
-        then, self._pages, self._offsets = self._offsets, pages, dict(pages.offsets)
-        if pages.resumed is not None:
-            for _, batch in self._resumption.changes(then, self._offsets, pages.resumed, self._on_partition):
-                if batch.num_rows:
-                    yield batch
+        self._pages, self._offsets, self._mending, self._lost = pages, dict(pages.offsets), mending, None
 
     def _as_changes(self, page: ScanPage) -> pa.RecordBatch:
         assert page.batch is not None

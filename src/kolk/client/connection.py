@@ -9,6 +9,7 @@ bytes of the protocol are in ``kolk.wire``; Flight is known here and in ``stream
 """
 
 import os
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -94,6 +95,7 @@ class Connection:
         self._spares = spares
         self._rng = rng
         self._closed = False
+        self._orphans: deque[str] = deque()
         # Written item by item; two that race ask twice.
         self._schemas: dict[tuple[TableId, int], Schema] = {}
         # Last, because it may refuse what it is given.
@@ -273,6 +275,7 @@ class Connection:
 
     def open_scan(self, table: TableId, request: ScanRequest) -> RemoteScan:
         """See ``Service``. The server knows a retry by its nonce."""
+        self._end_orphans()
         nonce = request.nonce or self._rng.token_hex()
         call = m.OpenScan(
             table=table,
@@ -291,12 +294,18 @@ class Connection:
         record, rows = opened_scan(
             lambda: self.scan_page(call), lambda: is_owned and self.end_scan("", nonce, CONNECT_SECONDS)
         )
-        return self._reader(record, rows, request.limit, is_owned)
+        try:
+            return self._reader(record, rows, request.limit, is_owned, request.is_shared)
+        except BaseException:
+            if is_owned and record.scan:
+                with suppress(KolkError):
+                    self.end_scan(record.scan, "", CONNECT_SECONDS)
+            raise
 
     def join_scan(self, scan: str, token: str = "", buckets: Sequence[str] | None = None) -> RemoteScan:
         """See ``Service``."""
         record = m.as_record(self._act(m.JoinScan(scan=scan)), m.ScanRecord)
-        return self._reader(record, None, None, False, token, buckets)
+        return self._reader(record, None, None, False, True, token, buckets)
 
     def list_scans(self) -> list[ScanInfo]:
         """See ``Service``."""
@@ -319,6 +328,16 @@ class Connection:
     def end_scan(self, scan: str, nonce: str, seconds: float) -> bool:
         """See ``ScanCalls``."""
         return self._act(m.CloseScan(scan=scan, nonce=nonce), self._retry.deadline(seconds))
+
+    def orphan_scan(self, scan: str) -> None:
+        """See ``ScanCalls``."""
+        self._orphans.append(scan)
+
+    def _end_orphans(self) -> None:
+        """End the scans that were dropped without a close, before one more is opened: it may need their place."""
+        while self._orphans:
+            with suppress(KolkError, IndexError):
+                self.end_scan(self._orphans.popleft(), "", CONNECT_SECONDS)
 
     # --- the log
 
@@ -411,6 +430,7 @@ class Connection:
         rows: pa.Buffer | None,
         limit: int | None,
         is_owned: bool,
+        is_shared: bool,
         token: str = "",
         buckets: Sequence[str] | None = None,
     ) -> RemoteScan:
@@ -424,6 +444,7 @@ class Connection:
             cursor=self._rng.token_hex(),
             limit=limit,
             is_owned=is_owned,
+            is_shared=is_shared,
             token=token,
             buckets=buckets,
         )

@@ -7,7 +7,8 @@ one moment again, the new one. Each loss is mended before the reading goes on, s
 All of it is done per bucket and over whole columns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -48,28 +49,19 @@ class Resumption:
         return self._link.service.open_scan(self._info.id, replace(self._request, resume=resume))
 
     def changes(
-        self,
-        then: Mapping[str, int],
-        now: Mapping[str, int],
-        resumed: Resumed,
-        on_partition: OnPartition | None = None,
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        self, then: Mapping[str, int], now: Mapping[str, int], resumed: Resumed, on_partition: OnPartition | None
+    ) -> "Between":
         """What happened between two moments to the keys that had been read, by bucket, as a changelog has it.
 
         A partition that was made anew under its old name is none of those that had been read.
         """
         read = {*resumed.whole, *([] if resumed.bucket is None else [resumed.bucket])}
-        try:
-            with self._log(then, now, [name for name in now if name in read], on_partition or _ignored) as log:
-                for batch in log:
-                    bucket: str = batch[_BUCKET][0].as_py()
-                    if bucket in read:
-                        yield bucket, batch if bucket != resumed.bucket else self._up_to(batch, resumed.key)
-        except OffsetOutOfRange as error:
-            raise HolderLost(f"the changes that would mend this scan are gone ({error}); scan again") from error
+        with _typed():
+            log = self._log(then, now, [name for name in now if name in read], on_partition)
+        return Between(log, read, resumed, self._keys)
 
     def _log(
-        self, then: Mapping[str, int], now: Mapping[str, int], read: Sequence[str], on_partition: OnPartition
+        self, then: Mapping[str, int], now: Mapping[str, int], read: Sequence[str], on_partition: OnPartition | None
     ) -> Changelog:
         schema = self._info.schema.id
         if PARTITIONS in then:
@@ -98,9 +90,6 @@ class Resumption:
             alive = alive.filter(pa.array(where.mask(alive)))
         return [*kept, alive.select(schema.names).cast(schema)]
 
-    def _up_to(self, batch: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
-        return batch.filter(pc.less_equal(self._keys.encode(batch), pa.scalar(key, pa.binary())))
-
     @staticmethod
     def _is_last_of_its_key(keys: pa.BinaryArray) -> pa.BooleanArray:
         """Of several changes of one key the last one counts."""
@@ -109,5 +98,38 @@ class Resumption:
         return pc.is_in(places["place"].combine_chunks(), last)
 
 
-def _ignored(event: PartitionEvent) -> None:
+class Between:
+    """The changes between two moments; iterate for buckets and batches. Iterating again goes on, as with a changelog.
+    Confined to one reader."""
+
+    def __init__(self, log: Changelog, read: Collection[str], resumed: Resumed, keys: KeyCodec) -> None:
+        self._log = log
+        self._read = read
+        self._resumed = resumed
+        self._keys = keys
+
+    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        with _typed():
+            for batch in self._log:
+                bucket: str = batch[_BUCKET][0].as_py()
+                if bucket in self._read:
+                    yield bucket, batch if bucket != self._resumed.bucket else self._up_to(batch)
+
+    def close(self) -> None:
+        """End the iteration. Idempotent."""
+        self._log.close()
+
+    def _up_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pc.less_equal(self._keys.encode(batch), pa.scalar(self._resumed.key, pa.binary())))
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    try:
+        yield
+    except OffsetOutOfRange as error:
+        raise HolderLost(f"the changes that would mend this scan are gone ({error}); scan again") from error
+
+
+def ignored(event: PartitionEvent) -> None:
     """What became of a partition shows in the rows."""

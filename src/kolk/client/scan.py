@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from kolk.client.link import Link
-from kolk.client.resume import Resumption
+from kolk.client.resume import Resumption, ignored
 from kolk.client.service import ScanPages
 from kolk.errors import Closed, InvalidArgument, KolkError, PartitionDropped, Unavailable, UnknownOrExpiredScan
 from kolk.model.partition import PartitionEvent
@@ -62,6 +62,8 @@ class Scan:
         self._is_shared = is_shared
         self._error: KolkError | None = None
         self._given_back: deque[pa.RecordBatch] = deque()
+        self._found: Found = {}
+        self._losses = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._resumption is not None:
@@ -74,14 +76,15 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """All rows that are left, as one table.
 
-        If a partition is dropped, nothing that was read is lost: a second call has it too, without that partition.
+        If a partition is dropped, or something else interrupts it that is not the end of the scan, nothing that was
+        read is lost: a second call has it too.
         """
         if self._resumption is not None:
             return self._whole(self._resumption).select(self.schema.names)
         batches: list[pa.RecordBatch] = []
         try:
             batches.extend(self._batches())
-        except PartitionDropped:
+        except BaseException:
             self._given_back.extend(batches)
             raise
         return pa.Table.from_batches(batches, self.schema)
@@ -119,8 +122,8 @@ class Scan:
                 self._on_partition(page.event)
             elif page.batch is not None and page.batch.num_rows:
                 self.rows += page.batch.num_rows
-                self._tell()
                 yield page
+                self._tell()  # only now: if it fails, the page is not lost
             else:
                 self._tell()
 
@@ -152,19 +155,19 @@ class Scan:
             self._on_progress(self.rows, self.estimate)
 
     def _whole(self, resumption: Resumption) -> pa.Table:
-        """Every row, whatever happens to the scan meanwhile, all of one moment."""
-        found: Found = {}
-        losses = 0
+        """Every row, whatever happens to the scan meanwhile, all of one moment. If it fails, what was read is kept for
+        the next call."""
         while True:
             try:
                 for page in self.pages():
-                    _sort_in(found, page)
+                    _sort_in(self._found, page)
             except (UnknownOrExpiredScan, Unavailable, PartitionDropped) as lost:
-                losses += 1
-                if isinstance(lost, Closed) or losses > _LOSSES_MAX:
+                self._losses += 1
+                if isinstance(lost, Closed) or self._losses > _LOSSES_MAX:
                     raise
-                found = self._resumed(resumption, found, lost)
+                self._found = self._resumed(resumption, self._found, lost)
             else:
+                found, self._found = self._found, {}
                 return pa.Table.from_batches([batch for each in found.values() for batch in each], self._pages.schema)
 
     def _resumed(self, resumption: Resumption, found: Found, lost: KolkError) -> Found:
@@ -178,7 +181,7 @@ class Scan:
                 found = {}
             else:
                 changed: dict[str, list[pa.RecordBatch]] = {}
-                for bucket, batch in resumption.changes(self.offsets, pages.offsets, resumed):
+                for bucket, batch in resumption.changes(self.offsets, pages.offsets, resumed, ignored):
                     changed.setdefault(bucket, []).append(batch)
                 # A bucket of a partition that is gone has no rows; one that was made anew is read anew.
                 found = {

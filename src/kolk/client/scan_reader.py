@@ -5,6 +5,7 @@ again at the token of the last batch that was handed out. Nothing is asked for a
 transport has under way, and nothing at all beyond a limit.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from kolk.client.retry import Deadline, Retry
 from kolk.client.streams import Stream, event_of
-from kolk.errors import Closed, KolkError, TimedOut, Unreachable
+from kolk.errors import Closed, KolkError, TimedOut, UnknownOrExpiredScan, Unreachable
 from kolk.model.scan import Resumed, ScanPage
 from kolk.wire import messages as m
 from kolk.wire.rows import read_answer
@@ -41,6 +42,10 @@ class ScanCalls(Protocol):
         """End a scan; whether there was one."""
         ...
 
+    def orphan_scan(self, scan: str) -> None:
+        """Nobody has this scan any more. Called by the garbage collector, so it sends nothing."""
+        ...
+
 
 class RemoteScan:
     """See ``ScanPages``. Confined to one reader at a time; ``close`` may come from anywhere."""
@@ -56,6 +61,7 @@ class RemoteScan:
         cursor: str,
         limit: int | None,
         is_owned: bool,
+        is_shared: bool,
         token: str = "",
         buckets: Sequence[str] | None = None,
     ) -> None:
@@ -67,7 +73,7 @@ class RemoteScan:
         self._calls = calls
         self._retry = retry
         self._cursor = cursor
-        self._is_owned = is_owned
+        self._is_shared = is_shared
         self._is_streamed = limit is None or limit >= _STREAM_ROWS_MIN
         self._buckets = None if buckets is None else list(buckets)
         self._token = token
@@ -77,6 +83,9 @@ class RemoteScan:
         self._first = None if record.first is None else _page(record.first, rows, schema)
         self._is_done = not record.scan
         self._is_closed = False
+        self._unclosed = weakref.finalize(self, calls.orphan_scan, self.id) if is_owned and self.id else None
+        if self._unclosed is not None:
+            self._unclosed.atexit = False
 
     def next(self) -> ScanPage | None:
         """See ``ScanPages``."""
@@ -86,19 +95,28 @@ class RemoteScan:
             raise Closed("this scan is closed")
         page, self._first = self._first, None
         if page is None:
-            page = self._retry.run(self._streamed) if self._is_streamed else self._paged()
+            try:
+                page = self._retry.run(self._streamed) if self._is_streamed else self._paged()
+            except UnknownOrExpiredScan:
+                self._is_ours()  # there is nothing to end
+                raise
         self._token, self._is_done = page.token, page.is_last
+        if page.is_last and not self._is_shared:
+            self._is_ours()  # it goes by itself
         return page
 
     def close(self) -> None:
-        """See ``ScanPages``. One that was read to its end goes by itself."""
+        """See ``ScanPages``. One that was read to its end goes by itself, unless it is shared."""
         self._is_closed = True
         if self._stream is not None:
             self._stream.cancel()
-        if self._is_owned and not self._is_done:
-            self._is_owned = False
+        if self._is_ours():
             with suppress(KolkError):
                 self._calls.end_scan(self.id, "", _CLOSE_SECONDS)
+
+    def _is_ours(self) -> bool:
+        """Whether it is for us to end it; from now on it is not."""
+        return self._unclosed is not None and self._unclosed.detach() is not None
 
     def _paged(self) -> ScanPage:
         call = m.NextPage(
