@@ -214,7 +214,7 @@ def test_a_drain_lets_a_running_scan_end(serve, connect, schema):
     for start in range(0, 200_000, 50_000):
         table.put(rows(*range(start, start + 50_000)))
     scan = iter(table.scan())
-    seen = next(scan).num_rows
+    seen = next(scan).num_rows + next(scan).num_rows  # the first came with the open, the second by the stream
     closing = threading.Thread(target=server.close)
     closing.start()
 
@@ -324,8 +324,9 @@ assert db.tables() == []
 def test_a_stream_of_the_parent_is_refused_and_left_alone_in_a_child(serve, connect, schema):
     """As in a forked child; a real fork with open streams hangs within gRPC itself, more often than not."""
     table = connect(serve()).create_table("t", schema)
-    table.put(rows(1, 2))
-    scan = table.scan()
+    table.put(rows(*range(100_000)))
+    scan = table.join_scan(table.scan(shared=True, nonce="n").id)
+    first = next(iter(scan)).num_rows
     exchange = scan._pages._stream._exchange
 
     exchange._pid = -1
@@ -334,7 +335,8 @@ def test_a_stream_of_the_parent_is_refused_and_left_alone_in_a_child(serve, conn
     scan._pages.close()
     exchange._pid = os.getpid()
 
-    assert scan.to_arrow().num_rows == 2
+    assert 0 < first < 100_000
+    assert exchange.read(10).data.num_rows > 0
 
 
 def test_a_lost_answer_to_create_or_drop_is_not_an_error_the_second_time(serve, connect, schema):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 import kolk
-from kolk.errors import Closed
+from kolk.errors import UnknownOrExpiredScan
 from kolk.testing.copies import copy_of_one_moment
 from kolk.testing.oracle import TableModel
 
@@ -92,7 +92,7 @@ class TableAgainstADict(RuleBasedStateMachine):
         if connection == self.connection:
             assert sorted_rows(scan.to_arrow().to_pylist()) == expected
         elif expected:
-            with pytest.raises(Closed):
+            with pytest.raises(UnknownOrExpiredScan, match="the database is closed"):
                 scan.to_arrow()
 
     @rule()

@@ -22,7 +22,7 @@ def ids(table):
 @pytest.fixture
 def small(bench):
     """A database with pages of a few rows."""
-    return bench(scan_page_rows=4, scan_page_bytes_max=600)
+    return bench(scan_page_rows=4, scan_page_bytes_max=420)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ DAYS = kolk.Schema(
 @pytest.fixture
 def small(bench):
     """A database with pages of a few rows, and nothing read ahead."""
-    return bench(scan_page_rows=4, scan_page_bytes_max=600)
+    return bench(scan_page_rows=4, scan_page_bytes_max=420)
 
 
 @pytest.fixture(autouse=True)
@@ -262,6 +262,29 @@ def test_a_partition_that_goes_while_a_bootstrap_is_lost_is_told(small, is_told)
             break
 
     assert dropped == ([] if is_told else ["day=1"])
+    assert replica.equals(table)
+
+
+def test_a_partition_that_goes_before_a_bootstrap_has_read_it_is_told(small):
+    """Its changes were all read, there were none; but its rows were not."""
+    schema = kolk.Schema(
+        [kolk.Column("day", "int"), kolk.Column("id", "int"), kolk.Column("v", "string")], ["day", "id"]
+    )
+    table = small.db.create_table("p", schema, partition_by=["day"])
+    for day in (1, 2, 3):
+        table.put([{"day": day, "id": n, "v": "old"} for n in range(8)])
+    replica, dropped = Replica(), []
+    bootstrap = table.bootstrap(
+        follow=False, on_progress=lambda *_: dropped or table.drop_partition(day=3, if_exists=True)
+    )
+
+    with pytest.raises(PartitionDropped) as told:
+        replica.read(bootstrap)
+    dropped.append(told.value.partition)
+    replica.rows = {key: row for key, row in replica.rows.items() if key[0] != 3}
+    replica.read(bootstrap)
+
+    assert dropped == ["day=3"]
     assert replica.equals(table)
 
 

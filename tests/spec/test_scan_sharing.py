@@ -14,7 +14,7 @@ SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], 
 @pytest.fixture
 def small(bench):
     """A database with pages of a few rows, and nothing read ahead."""
-    return bench(scan_page_rows=4, scan_page_bytes_max=600)
+    return bench(scan_page_rows=4, scan_page_bytes_max=420)
 
 
 @pytest.fixture(autouse=True)
@@ -191,7 +191,7 @@ def test_what_became_of_scans_is_counted(small, table):
 
 def test_scans_that_are_dropped_without_a_close_take_no_places(bench):
     """Of a client that opens more, over the network; within a process at once."""
-    database = bench(scans_max=2, scan_page_rows=4, scan_page_bytes_max=600)
+    database = bench(scans_max=2, scan_page_rows=4, scan_page_bytes_max=420)
     table = database.db.create_table("t", SCHEMA)
     table.put([{"id": n, "v": "v"} for n in range(60)])
 

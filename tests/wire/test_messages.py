@@ -195,8 +195,8 @@ def test_a_record_in_an_answer_is_the_one_that_was_put_there(record):
 @pytest.mark.parametrize("page_bytes", [None, 0, -1, 2**31])
 @pytest.mark.parametrize("kind", [m.OpenScan, m.NextPage])
 def test_a_page_without_a_size_or_of_no_size_is_no_message(kind, page_bytes):
-    """N7, V11: what is illegal is not even a message. Opening, going on and closing are messages of their own, so that one
-    which does two of these at once cannot be written."""
+    """N7, V11: what is illegal is not even a message. Opening, going on and closing are messages of their own, so that
+    one which does two of these at once cannot be written."""
     given = {"table": 1} if kind is m.OpenScan else {"scan": "a", "cursor": "c", "seq": 0}
     size = {} if page_bytes is None else {"page_bytes": page_bytes}
     head = msgspec.msgpack.encode({"op": kind.__struct_config__.tag, **given, **size})

@@ -146,11 +146,14 @@ class Bootstrap:
         )
 
     def _scanned(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the scan that are left. That a partition went is told by the changelog, in its turn."""
+        """The rows of the scan that are left. That a partition went is told by the changelog, in its turn; but whoever
+        only wants to know what he missed would not hear of it there."""
         if self._is_closed or self._pages is None:
             raise Closed("this bootstrap is closed")
         while (page := self._pages.next()) is not None:
             self._token = page.token
+            if page.event is not None and self._on_partition is None:
+                raise page.event.error
             if page.batch is not None and page.batch.num_rows:
                 self._rows += page.batch.num_rows
                 yield self._as_changes(page)

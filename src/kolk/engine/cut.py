@@ -10,6 +10,7 @@ as long as they fit.
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +82,8 @@ class _Draft:
             self.batches.append(kept)
             self.runs[bucket] = self.runs.get(bucket, 0) + count
             self._rows += count
-            self._size += sent_bytes(kept)
+            # Joined, they have one head; but a column in which only the next has nulls takes a bit for each of these.
+            self._size += sent_bytes(kept) - _head_bytes(kept.schema) + kept.num_columns * (count // 8 + 8)
         return count
 
     def _fitting(self, batch: pa.RecordBatch) -> int:
@@ -161,7 +163,7 @@ class Cut:
     def page(self, place: Place, room: Room, only: Collection[str] | None = None) -> Page:
         """What comes after a place, of all buckets or of some only."""
         page = self._page(place, room, only)
-        # Chunks are measured one by one. Joined they may take more: a null gives its column a bit for every row.
+        # Chunks are measured one by one, with room for what joining them takes; but rows within rows may take more.
         while (fewer := _fewer(page, room)) is not None:
             room = replace(room, rows=fewer)
             page = self._page(place, room, only)
@@ -231,6 +233,10 @@ class Cut:
             wanted = wanted.slice(0, self._limit - place.delivered)
         batch = view.codec.decode_as(self.schema, wanted, self._names)
         count = draft.add(bucket.name, batch)
+        if self._limit is not None and place.delivered + count >= self._limit:
+            return Place(
+                bucket.partition, bucket.bucket, b"", place.delivered + count
+            )  # nothing follows, from anywhere
         # All that was read is used, unless some that is wanted was left over.
         is_whole = count == len(values if chosen is None else chosen)
         used = len(values) if is_whole else count if chosen is None else int(chosen[count - 1]) + 1 if count else 0
@@ -258,6 +264,12 @@ def _fewer(page: Page, room: Room) -> int | None:
 def sent_bytes(batch: pa.RecordBatch) -> int:
     """How many bytes a batch takes on its way."""
     return pa.ipc.get_record_batch_size(batch)
+
+
+@lru_cache(maxsize=256)
+def _head_bytes(schema: pa.Schema) -> int:
+    """How many of these a batch takes without any row. (A slice without rows takes more.)"""
+    return sent_bytes(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
 
 
 def _gone(partition: str) -> PartitionEvent:

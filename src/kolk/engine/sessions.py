@@ -253,9 +253,15 @@ class ScanSessions:
         return gone
 
     def _revoked(self) -> list[ScanSession]:
-        """Remove those whose rows were taken back."""
+        """Remove those whose rows were taken back; from one that was read to its end nothing was taken."""
         found = [(session, session.cut.refusal) for session in self._all() if not session.uses]
-        return [self._remove(session, ScanEnd.REVOKED, taken_back(why)) for session, why in found if why is not None]
+        return [
+            self._remove(session, ScanEnd.CLOSED, _READ)
+            if session.is_drained
+            else self._remove(session, ScanEnd.REVOKED, taken_back(why))
+            for session, why in found
+            if why is not None
+        ]
 
     def _left(self, session: ScanSession, now: float) -> float | None:
         """How long a session may still wait for its reader."""

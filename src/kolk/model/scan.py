@@ -36,7 +36,7 @@ class ScanRequest:
     """What a scan is to show, and how long it is to live.
 
     ``buckets`` are public names; None is all of them. With a ``nonce`` opening again gives the same scan and no second
-    one. A shared scan is for several readers: its end is not the end of one of them, and its nonce is never forgotten.
+    one. A shared scan is for several readers: its end is not the end of one of them, and its nonce is known for a day.
     ``resume`` is the token of a scan that was lost: only what comes after it is shown.
     """
 

@@ -49,9 +49,9 @@ _PAGE_BYTES = 4 * 2**20
 _PART_BYTES = 2 * 2**20
 _PART_ROWS_MIN = 16
 _PART_ROWS_MAX = 256
+"""A page is read in parts: so few rows that even the largest stay below the 2 GiB that an Arrow array can address."""
 _ARRAY_ROWS = 4_096
 """So many values become one array at once: less often is cheaper, and more would keep lookups waiting."""
-"""A page is read in parts: so few rows that even the largest stay below the 2 GiB that an Arrow array can address."""
 _log = logging.getLogger(__name__)
 
 
