@@ -172,8 +172,10 @@ class Transport(flight.FlightServerBase):
                             self._streams.refuse_if_draining()
                         self._watch.sent(served, batch.num_rows, batch.nbytes)
                         writer.write_with_metadata(batch, pa.py_buffer(m.encode(page)))
+            except flight.FlightError:
+                # A client that has gone is no failure: the write to it was. Flight may notice before the context does.
+                return
             except Exception as error:
-                # A client that has gone is no failure: the write to it was.
                 if not context.is_cancelled():
                     raise self._failed(served, error) from error
 
