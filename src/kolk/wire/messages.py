@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument, TooLarge
 from kolk.model.ids import PlainTag
+from kolk.model.scan import NONCE_LENGTH_MAX
 
 PROTOCOL = 3
 """Raised when an older peer would misunderstand; both sides must have the same."""
@@ -32,6 +33,7 @@ Names = Annotated[list[str], msgspec.Meta(max_length=1_600)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """A version of a table's schema that names, rows and answers are of; 0 is the current one."""
 ScanId = Annotated[str, msgspec.Meta(max_length=64)]
+Nonce = Annotated[str, msgspec.Meta(max_length=NONCE_LENGTH_MAX)]
 PageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 BucketNames = Annotated[list[str], msgspec.Meta(max_length=10_000)]
 
@@ -243,7 +245,7 @@ class CloseScan(Message, frozen=True, tag="close_scan"):
     """End a scan of the caller, by its id or by the nonce that it was opened with; of an operator, anybody's."""
 
     scan: ScanId = ""
-    nonce: str = ""
+    nonce: Nonce = ""
 
 
 class ListScans(Message, frozen=True, tag="scans"):
@@ -322,7 +324,7 @@ class OpenScan(Message, frozen=True, tag="open_scan"):
     where: str | None = None
     schema_id: Version = 0
     buckets: BucketNames | None = None
-    nonce: str = ""
+    nonce: Nonce = ""
     shared: bool = False
     ttl_seconds: float | None = None
     resume: str = ""
