@@ -56,7 +56,7 @@ class Scanning:
             limit=asked.limit,
             where=None if asked.where is None else Predicate.parse(asked.where, schema),
             schema_id=schema.id,
-            buckets=None if asked.buckets is None else tuple(asked.buckets),
+            buckets=None if asked.buckets is None else tuple(dict.fromkeys(asked.buckets)),
             nonce=asked.nonce,
             is_shared=asked.shared,
             ttl_seconds=asked.ttl_seconds,
