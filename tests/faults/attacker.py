@@ -4,7 +4,7 @@ import threading
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -40,17 +40,24 @@ class Attacker:
 
     def call(self, message: bytes) -> KolkError | None:
         """Send a message over an exchange; after an error the server ends it, and the next call opens another one."""
-        deadline = Deadline(self._clock, ANSWER_SECONDS)
         try:
-            if self._exchange is None:
-                writer, reader = self.client.do_exchange(DESCRIPTOR)
-                self._exchange = Exchange(writer, reader, self._deadlines, self.address)
-            self._exchange.send(pa.py_buffer(message), deadline)
-            self._exchange.receive(deadline)
+            self._asked(pa.py_buffer(message))
         except Exception as error:  # noqa: BLE001 - it is the answer
             self._exchange = None
             return typed(error, self.address)
         return None
+
+    def open_scan(self, asked: m.OpenScan) -> m.ScanRecord:
+        """Open a scan as somebody would who means no harm, yet."""
+        return m.as_record(self._asked(m.join(asked)), m.ScanRecord)
+
+    def _asked(self, message: pa.Buffer) -> Any:
+        deadline = Deadline(self._clock, ANSWER_SECONDS)
+        if self._exchange is None:
+            writer, reader = self.client.do_exchange(DESCRIPTOR)
+            self._exchange = Exchange(writer, reader, self._deadlines, self.address)
+        self._exchange.send(message, deadline)
+        return self._exchange.receive(deadline)[0]
 
     def act(self, body: bytes) -> KolkError | None:
         """Send an action."""

@@ -3,10 +3,13 @@
 from functools import cache
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from tests.faults.mutations import get_message, put_message
-from tests.faults.targets import Targets
+from tests.faults.targets import UNKNOWN_SCAN, Targets
 
+from kolk.codec.token import KEY_BYTES, Token, Tokens
+from kolk.model.scan import Place
 from kolk.wire import messages as m
 
 LONG = 1_000_000
@@ -134,6 +137,11 @@ def bomb_heads() -> dict[str, bytes]:
         "an unknown id": m.encode(m.Bounds(table=2**63 - 1)),
         "an unknown id to empty": m.encode(m.Truncate(table=2**63 - 1)),
         "another protocol": m.encode(m.Hello(protocol=-(2**63), client="x" * LONG)),
+        "joining no scan": m.encode(m.JoinScan(scan="")),
+        "joining an unknown scan": m.encode(m.JoinScan(scan=UNKNOWN_SCAN)),
+        "joining a long id": m.encode(m.JoinScan(scan="0" * LONG)),
+        "closing a long id": m.encode(m.CloseScan(scan="0" * LONG)),
+        "closing a long nonce": m.encode(m.CloseScan(nonce="0" * LONG)),
         "deep lists": b"\x91" * 100_000,
         "a long list": b"\xdd\xff\xff\xff\xff",
         "5 MB of noise": b"\xc1" * (5 * 2**20),
@@ -141,15 +149,101 @@ def bomb_heads() -> dict[str, bytes]:
     }
 
 
-def bomb_tickets(table: int) -> dict[str, bytes]:
+def bomb_scans(targets: Targets) -> dict[str, bytes]:
+    """Messages that ask for scans or their pages, by name."""
+
+    def scan(**changes: Any) -> bytes:
+        return _raw({"op": "open_scan", "table": targets.rows, "page_bytes": 65_536} | changes)
+
+    def page(**changes: Any) -> bytes:
+        return _raw({"op": "next_page", "scan": targets.scan, "cursor": "c", "seq": 0, "page_bytes": 65_536} | changes)
+
+    sizes = {"0": 0, "-1": -1, "-2^63": -(2**63), "2^31": 2**31, "2^64 - 1": 2**64 - 1, "no number": 1.5}
+    lives = {"0": 0.0, "-1": -1.0, "NaN": float("nan"), "inf": float("inf"), "1e300": 1e300, "the least": -5e-324}
+    return {
+        **{f"pages of {name} bytes": scan(page_bytes=size) for name, size in sizes.items()},
+        **{f"a next page of {name} bytes": page(page_bytes=size) for name, size in sizes.items()},
+        **{f"a ttl of {name}": scan(ttl_seconds=ttl) for name, ttl in lives.items()},
+        **{f"a ttl of {name} and no row": scan(ttl_seconds=ttl, limit=0) for name, ttl in lives.items()},
+        **{f"bucket {bucket[:5]!r}": scan(buckets=[bucket]) for bucket in _BUCKETS},
+        **{f"{what} of bucket {bucket[:5]!r}": page(cursor=f"{what}{place}", buckets=[bucket])
+           for what in "pq" for place, bucket in enumerate(_BUCKETS)},
+        **{f"a scan after {name}": scan(resume=token) for name, token in _tokens(targets).items()},
+        **{f"a page after {name}": page(cursor="t", token=token) for name, token in _tokens(targets).items()},
+        **{f"a page of {name}": page(scan=scan_id) for name, scan_id in _SCANS.items()},
+        "no column": scan(names=[]),
+        "a column twice": scan(names=["key", "key"]),
+        "a long column": scan(names=["x" * LONG]),
+        "1,601 columns": scan(names=["key"] * 1_601),
+        "no row": scan(limit=0),
+        "2^63 - 1 rows": scan(limit=2**63 - 1),
+        "2^63 rows": scan(limit=2**63),
+        "-1 rows": scan(limit=-1),
+        "no predicate": scan(where=""),
+        "a deep predicate": scan(where="NOT (" * 50_000),
+        "a long predicate": scan(where="key = 'x' OR " * 300_000),
+        "a number of 200,000 digits": scan(where=f"price > {'9' * 200_000}"),
+        "an exponent of 200,000 digits": scan(where=f"price > 1e{'9' * 200_000}"),
+        "a predicate of another table": scan(where="day = 'a'"),
+        "an unknown table": scan(table=2**63 - 1),
+        "a table without keys": scan(table=targets.events),
+        "an unknown version": scan(schema_id=65_535),
+        "10,001 buckets": scan(buckets=["0"] * 10_001),
+        "a page of 10,001 buckets": page(buckets=["0"] * 10_001),
+        "a long nonce": scan(nonce="x" * 201),
+        "a very long nonce": scan(nonce="x" * LONG),
+        "the nonce of another scan": scan(nonce="target", limit=1),
+        "a partition that is not there": scan(table=targets.parts, buckets=["day=z/hour=1/0"]),
+        "a token of another query": scan(resume=targets.token, limit=1),
+        "a token of another table": scan(table=targets.parts, resume=targets.token),
+        "no cursor": page(cursor=""),
+        "a long cursor": page(cursor="x" * 65),
+        "a cursor that begins at 1": page(cursor="begins", seq=1),
+        "the last seq of all": page(seq=2**63 - 1),
+        "a negative seq": page(seq=-1),
+    }  # fmt: skip
+
+
+_BUCKETS = ("", "-1", "4", "9" * 18, "0" * 5_000, "x" * LONG, "²", "\0", "٣", "0/0", "day=a/hour=7/0")
+_SCANS = {"no scan": "", "an unknown scan": UNKNOWN_SCAN, "a scan of noise": "\0é" * 16, "a long id": "0" * 65}
+
+
+def _tokens(targets: Targets) -> dict[str, str]:
+    """Tokens that this database has not written just so."""
+    good = targets.token
+    other = Tokens(bytes(KEY_BYTES)).encode(Token(targets.scan, bytes(16), Place()))
+    return {
+        "noise": "no",
+        "an open end": good[:-1],
+        "one bit changed": good[:10] + ("A" if good[10] != "A" else "B") + good[11:],
+        "a good one twice": good * 2,
+        "one with another's code": other,
+        "a giant": "A" * LONG,
+        "no ASCII": "é" * 40,
+        "a NUL": "\0",
+        "padding alone": "====",
+    }
+
+
+def _raw(fields: dict[str, Any]) -> bytes:
+    """A message whose head no struct has checked."""
+    return _head(msgspec.msgpack.encode(fields))
+
+
+def bomb_tickets(targets: Targets) -> dict[str, bytes]:
     """Tickets, by name."""
 
     def follow(starts: dict[str, int], stops: dict[str, int | None] | None = None) -> bytes:
-        return m.encode(m.Follow(table=table, starts=starts, stops=stops or {}))
+        return m.encode(m.Follow(table=targets.rows, starts=starts, stops=stops or {}))
 
-    buckets = ["", "-1", "4", "9" * 18, "0" * 5_000, "9" * 5_000, "x" * LONG, "²", "\0", "٣"]
+    def read(**changes: Any) -> bytes:
+        return msgspec.msgpack.encode({"op": "read_scan", "scan": targets.scan} | changes)
+
     return {
-        **{f"bucket {place}: {bucket[:5]!r}": follow({bucket: 0}) for place, bucket in enumerate(buckets)},
+        **{f"bucket {place}: {bucket[:5]!r}": follow({bucket: 0}) for place, bucket in enumerate(_BUCKETS)},
+        **{f"a scan of bucket {bucket[:5]!r}": read(buckets=[bucket]) for bucket in _BUCKETS},
+        **{f"a scan after {name}": read(token=token) for name, token in _tokens(targets).items()},
+        **{f"{name}": read(scan=scan_id) for name, scan_id in _SCANS.items()},
         "an offset before the start": follow({"0": -1}),
         "the first offset of all": follow({"0": -(2**63)}),
         "an offset beyond the end": follow({"0": 10**9}, {"0": 10**9 + 1}),
@@ -157,17 +251,8 @@ def bomb_tickets(table: int) -> dict[str, bytes]:
         "a stop before the start": follow({"0": 0}, {"0": -(2**63)}),
         "no bucket": follow({}),
         "300,000 stops": follow({"0": 0}, {str(number): 0 for number in range(300_000)}),
-        "no column": m.encode(m.Scan(table=table, names=[])),
-        "a column twice": m.encode(m.Scan(table=table, names=["key", "key"])),
-        "a long column": m.encode(m.Scan(table=table, names=["x" * LONG])),
-        "no row": m.encode(m.Scan(table=table, limit=0)),
-        "2^63 rows": m.encode(m.Scan(table=table, limit=2**63 - 1)),
-        "no predicate": m.encode(m.Scan(table=table, where="")),
-        "a deep predicate": m.encode(m.Scan(table=table, where="NOT (" * 50_000)),
-        "a long predicate": m.encode(m.Scan(table=table, where="key = 'x' OR " * 300_000)),
-        "a number of 200,000 digits": m.encode(m.Scan(table=table, where=f"price > {'9' * 200_000}")),
-        "an exponent of 200,000 digits": m.encode(m.Scan(table=table, where=f"price > 1e{'9' * 200_000}")),
-        "an unknown table": m.encode(m.Scan(table=2**63 - 1)),
+        "a scan of no bucket": read(buckets=[]),
+        "a scan of 10,001 buckets": read(buckets=["0"] * 10_001),
         "deep lists": b"\x91" * 100_000,
         "5 MB of noise": b"\xc1" * (5 * 2**20),
         "nothing": b"",

@@ -61,7 +61,7 @@ class Mutations:
         """One for an exchange: its bytes damaged, or its head changed field by field, or its rows damaged alone."""
         template, way = self._rng.choice(self._templates), self._rng.random()
         if way < 0.3:
-            return self.bytes(template)
+            return self.bytes(template) or b"\0"  # to Flight, nothing at all is the end of the stream
         head, rows = m.split(pa.py_buffer(template))
         fields, inside = msgspec.msgpack.decode(head), rows.to_pybytes()
         if "writer" in fields:

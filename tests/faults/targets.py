@@ -17,6 +17,8 @@ import kolk
 from kolk.wire import messages as m
 
 MIB = 2**20
+SCAN_SECONDS = 3_600
+UNKNOWN_SCAN = "0" * 32
 P99_SECONDS_MAX = 2.0
 """On two cores that attackers, server and this client share; without attack it is a hundredth of that."""
 ROWS = kolk.Schema(
@@ -41,7 +43,7 @@ EVENTS = kolk.Schema([kolk.Column("text", "string"), kolk.Column("number", "doub
 
 @dataclass(frozen=True)
 class Targets:
-    """The tables by id, and rows for them."""
+    """The tables by id, rows for them, and an open scan that everybody may read."""
 
     rows: int
     events: int
@@ -49,6 +51,8 @@ class Targets:
     batch: pa.RecordBatch
     keys: pa.RecordBatch
     event_batch: pa.RecordBatch
+    scan: str
+    token: str
 
     @staticmethod
     def make(db: kolk.Database) -> "Targets":
@@ -62,7 +66,10 @@ class Targets:
         parts.put([{"day": "a", "hour": 7, "key": key} for key in range(6)])
         rows.put(batch)
         events.put(event_batch)
-        return Targets(rows.info.id, events.info.id, parts.info.id, batch, batch.select(["key", "part"]), event_batch)
+        scan = rows.scan(nonce="target", ttl=SCAN_SECONDS)
+        next(iter(scan))
+        keys = batch.select(["key", "part"])
+        return Targets(rows.info.id, events.info.id, parts.info.id, batch, keys, event_batch, scan.id, scan.token)
 
     def messages(self) -> list[bytes]:
         """Good ones, of every kind."""
@@ -77,6 +84,20 @@ class Targets:
             get_message(self.rows, self.keys),
             get_message(self.rows, self.keys, names=["key", "price"]),
             get_message(self.rows, self.keys.select(["key"]).slice(0, 1), prefix=1),
+            *(m.join(call).to_pybytes() for call in self._scan_calls()),
+        ]
+
+    def _scan_calls(self) -> list[m.Call]:
+        """Scans that are over with their first page, or soon after it, and pages of the one that stays."""
+        where = "price > 1.5 AND NOT (key IN ('a', 'b') OR at < '2026-11-15')"
+        return [
+            m.OpenScan(table=self.rows, page_bytes=65_536),
+            m.OpenScan(table=self.rows, page_bytes=1, names=["key", "price"], limit=3, ttl_seconds=0.01),
+            m.OpenScan(table=self.rows, page_bytes=65_536, names=["key"], where=where, nonce="n", buckets=["0", "3"]),
+            m.OpenScan(table=self.rows, page_bytes=65_536, resume=self.token),
+            m.OpenScan(table=self.parts, page_bytes=65_536, shared=True, nonce="p", ttl_seconds=0.01),
+            m.NextPage(scan=self.scan, cursor="c", seq=0, page_bytes=1),
+            m.NextPage(scan=self.scan, cursor="d", seq=0, page_bytes=200, token=self.token, buckets=["1", "2"]),
         ]
 
     def actions(self) -> list[bytes]:
@@ -101,6 +122,10 @@ class Targets:
             m.ListPartitions(table=self.parts),
             m.AddPartition(table=self.parts, name="day=a/hour=7", if_not_exists=True),
             m.DropPartition(table=self.parts, name="day=b/hour=8", number=3),
+            m.JoinScan(scan=self.scan),
+            m.CloseScan(scan=UNKNOWN_SCAN),
+            m.CloseScan(nonce="nobody's"),
+            m.ListScans(),
         ]
         return [m.encode(head) for head in heads]
 
@@ -108,11 +133,9 @@ class Targets:
         """Good ones, all of which end."""
         starts = dict.fromkeys("0123", 0)
         heads = [
-            m.Scan(table=self.rows),
-            m.Scan(table=self.rows, names=["key", "price"], limit=3),
-            m.Scan(
-                table=self.rows, names=["key"], where="price > 1.5 AND NOT (key IN ('a', 'b') OR at < '2026-11-15')"
-            ),
+            m.ReadScan(scan=self.scan),
+            m.ReadScan(scan=self.scan, token=self.token),
+            m.ReadScan(scan=self.scan, buckets=["0", "2"]),
             m.Follow(table=self.rows, starts=starts, stops=dict.fromkeys("0123", 1)),
             m.Follow(table=self.events, starts={"0": 0}, stops={"0": 1}),
             m.Follow(table=self.parts, starts={"partitions": 1}, stops={"partitions": 2, "day=a/hour=7/0": 1}),
@@ -177,7 +200,7 @@ def unharmed(server: Server, *, growth_bytes_max: int = 256 * MIB) -> Iterator[A
     """An attacker, at whose end the same server serves as before, a good client saw nothing, and nothing is left."""
     pid, memory, failures = server.pid, server.memory_bytes, len(server.failures())
     with kolk.connect(server.url) as db:
-        base = db.status()["streams"]
+        base, scans = db.status()["streams"], db.status()["scans"]["open"]
         bystander = Bystander(server.url)
         bystander.start()
         assert bystander.begun.wait(PATIENCE_SECONDS)
@@ -193,4 +216,6 @@ def unharmed(server: Server, *, growth_bytes_max: int = 256 * MIB) -> Iterator[A
         assert growth < growth_bytes_max, f"{memory:,} bytes became {server.memory_bytes:,}"
         attacker.figures = {"p99_ms": round(p99 * 1_000), "growth_mb": max(growth, 0) // 10**6}
         assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["streams"] <= base), db.status()
-    assert server.failures()[failures:] == []
+        assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["scans"]["open"] <= scans), db.scans()
+    told = server.failures()[failures:]
+    assert not told, told[:3]

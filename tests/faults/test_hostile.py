@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from tests.faults.attacker import ANSWER_SECONDS, DESCRIPTOR, Attacker, end
-from tests.faults.bombs import bomb_calls, bomb_heads, bomb_tickets, compressed_batch
+from tests.faults.bombs import bomb_calls, bomb_heads, bomb_scans, bomb_tickets, compressed_batch
 from tests.faults.campaign import IS_FULL, ROOT, write_figures
 from tests.faults.mutations import Mutations, get_message, put_message
 from tests.faults.servers import Server
@@ -16,17 +17,21 @@ from tests.faults.targets import MIB, Targets, unharmed
 from tests.faults.worker import SMALL_FILES
 
 import kolk
+from kolk import errors
 from kolk.errors import InternalError, InvalidInput, InvalidRows, KolkError, TooLarge, Unreachable
 from kolk.wire import messages as m
 
 SENT = FED = 10_000 if IS_FULL else 5_000
 SEED = 20_261_121
+SCAN_SECONDS = 2.0
+"""What hostile clients open and leave is to be gone while the test looks on."""
 DAMAGED, BOMBS = "damaged messages to a server", "bombs to a server"
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("hostile") / "data", SMALL_FILES) as server:
+    config = replace(SMALL_FILES, scan_ttl_seconds=SCAN_SECONDS, scan_shared_ttl_seconds=SCAN_SECONDS)
+    with Server(tmp_path_factory.mktemp("hostile") / "data", config) as server:
         server.start()
         yield server
 
@@ -39,7 +44,7 @@ def targets(server):
 
 def wrong_answers(answers: list[tuple[str, KolkError | None]]) -> list[str]:
     """Those that are neither a success nor an error that says what the client did wrong. TimedOut is a hang."""
-    expected = (InvalidInput, kolk.errors.NotFound, kolk.errors.AlreadyExists, kolk.errors.StaleTag)
+    expected = (InvalidInput, errors.NotFound, errors.AlreadyExists, errors.StaleTag, errors.SchemaChanged)
     return [f"{what}: {answer!r}"[:2_000] for what, answer in answers if answer and not isinstance(answer, expected)]
 
 
@@ -60,7 +65,7 @@ def test_damaged_messages_over_the_network_are_answered_and_harm_nobody(server, 
                     answers.append(("message", attacker.call(messages.message())))
 
     write_figures(DAMAGED, times=len(answers), wrong=len(wrong_answers(answers)), **attacker.figures)
-    assert wrong_answers(answers) == []
+    assert not wrong_answers(answers), wrong_answers(answers)[:3]
     assert {type(answer) for _, answer in answers} > {type(None), InvalidRows}, "the messages are not various enough"
 
 
@@ -100,13 +105,41 @@ def test_bombs_in_actions_are_refused(server):
     write_figures(BOMBS, times=len(answers), wrong=0, **attacker.figures)
 
 
-def test_bombs_in_tickets_are_refused_or_have_nothing_to_show(server, targets):
+def test_bombs_in_scans_are_refused_or_have_nothing_to_show(server, targets):
     with unharmed(server) as attacker:
-        answers = [(name, attacker.stream(bomb)) for name, bomb in bomb_tickets(targets.rows).items()]
+        answers = [(name, attacker.call(bomb)) for name, bomb in bomb_scans(targets).items()]
 
     assert wrong_answers(answers) == []
-    assert {"no bucket", "no row"} <= {name for name, answer in answers if answer is None}
+    assert [name for name, answer in answers if answer is None] == ["no row", "2^63 - 1 rows"]
     write_figures(BOMBS, times=len(answers), wrong=0, **attacker.figures)
+
+
+def test_bombs_in_tickets_are_refused_or_have_nothing_to_show(server, targets):
+    with unharmed(server) as attacker:
+        answers = [(name, attacker.stream(bomb)) for name, bomb in bomb_tickets(targets).items()]
+
+    assert wrong_answers(answers) == []
+    assert {"no bucket", "a scan of no bucket"} <= {name for name, answer in answers if answer is None}
+    assert not [name for name, answer in answers if answer is None and "scan" in name and name != "a scan of no bucket"]
+    write_figures(BOMBS, times=len(answers), wrong=0, **attacker.figures)
+
+
+def test_a_scan_whose_first_page_fails_leaves_nothing_behind(server):
+    """Its answer is an error, so nobody would know what to close."""
+    columns = [kolk.Column("id", "int", nullable=False), kolk.Column("count", "int")]
+    with kolk.connect(server.url) as db:
+        table = db.create_table("widened", kolk.Schema(columns, ["id"]))
+        asked = m.OpenScan(table=table.info.id, page_bytes=1, schema_id=table.schema.id, shared=False)
+        table.widen_column("count", "bigint")
+        table.put({"id": 1, "count": 2**40})
+        before = db.status()["scans"]
+
+        with Attacker(server.url) as attacker:
+            answers = [attacker.call(m.join(asked).to_pybytes()) for _ in range(2 * SMALL_FILES.scans_per_bucket_max)]
+
+        after = db.status()["scans"]
+    assert {type(answer) for answer in answers} == {errors.SchemaChanged}
+    assert (after["open"], after["views"]) == (before["open"], before["views"])
 
 
 def test_rows_as_flight_data_are_refused_before_they_unfold(server):

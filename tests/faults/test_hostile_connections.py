@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections import Counter
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -19,14 +21,17 @@ from tests.faults.targets import MIB, unharmed
 from tests.faults.worker import SMALL_FILES
 
 import kolk
-from kolk.errors import Busy
+from kolk.errors import Busy, TooManyScans
 from kolk.wire import messages as m
 
 SILENT, DRIPPING, IDLE, GARBAGE, UNREAD, KILLED = 50, 20, 20, 200, 20, 3
+CURSORS, NONCES = 300, 500
+LIMIT = SMALL_FILES.scans_per_bucket_max
 CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(193))
 HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 LARGE_ROWS = 40_000
+SCAN_SECONDS = 3.0
 FAULT = "bad connections to a server"
 LOADER = """
 import sys, kolk
@@ -39,7 +44,8 @@ for result in table.put_stream(rows for _ in range(10**6)):
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("connections") / "data", SMALL_FILES, http_port=0) as server:
+    config = replace(SMALL_FILES, scan_ttl_seconds=SCAN_SECONDS, scan_shared_ttl_seconds=SCAN_SECONDS)
+    with Server(tmp_path_factory.mktemp("connections") / "data", config, http_port=0) as server:
         server.start()
         yield server
 
@@ -133,14 +139,54 @@ def test_scans_that_nobody_reads_take_a_bounded_amount_of_memory(server, large):
     with unharmed(server) as attacker, ExitStack() as opened:
         # Each on a connection of its own, with a window of its own.
         attackers = [opened.enter_context(Attacker(server.url)) for _ in range(UNREAD)]
-        readers = [each.open_stream(m.encode(m.Scan(table=large))) for each in attackers]
+        scan = m.encode(m.ReadScan(scan=attacker.open_scan(shared_scan(large)).scan))
+        readers = [each.open_stream(scan) for each in attackers]
         with kolk.connect(server.url) as db:
             assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["streams"] >= UNREAD)
-        assert attacker.stream(m.encode(m.Scan(table=large))) is None
+        assert attacker.stream(scan) is None
+        with kolk.connect(server.url) as db:
+            assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["scans"]["open"] == 0), "it is not given up"
         for reader in readers:
             reader.cancel()
 
     write_figures(FAULT, times=UNREAD, wrong=0)
+
+
+def shared_scan(table: int) -> m.OpenScan:
+    return m.OpenScan(table=table, page_bytes=1, shared=True)
+
+
+def test_scans_that_nobody_closes_are_refused_beyond_their_limit_and_come_back(server, large):
+    asked = m.join(m.OpenScan(table=large, page_bytes=1)).to_pybytes()
+    with unharmed(server) as attacker:
+        answers = [attacker.call(asked) for _ in range(UNREAD)]
+        assert Counter(type(answer) for answer in answers) == {type(None): LIMIT, TooManyScans: UNREAD - LIMIT}
+
+        assert Ticks(PATIENCE_SECONDS).until(lambda: attacker.call(asked) is None)
+
+    write_figures(FAULT, times=UNREAD, wrong=0)
+
+
+def test_readers_of_one_scan_beyond_number_take_a_bounded_amount_of_memory(server, large):
+    """Each names a cursor of its own and all the buckets, many times over."""
+    with unharmed(server, growth_bytes_max=64 * MIB) as attacker:
+        scan = attacker.open_scan(shared_scan(large)).scan
+        for number in range(CURSORS):
+            page = m.NextPage(scan=scan, cursor=str(number), seq=0, page_bytes=1, buckets=["0", "1"] * 5_000)
+            assert attacker.call(m.join(page).to_pybytes()) is None
+
+    write_figures(FAULT, times=CURSORS, wrong=0)
+
+
+def test_nonces_beyond_number_take_a_bounded_amount_of_memory(server, large):
+    with unharmed(server, growth_bytes_max=64 * MIB) as attacker:
+        for number in range(NONCES):
+            asked = m.OpenScan(
+                table=large, page_bytes=1, limit=0, nonce=str(number), buckets=["0", "1"] * 5_000, names=["id", "text"]
+            )
+            assert attacker.call(m.join(asked).to_pybytes()) is None
+
+    write_figures(FAULT, times=NONCES, wrong=0)
 
 
 def test_a_client_that_is_killed_in_the_middle_of_its_puts_leaves_nothing_behind(server):
@@ -190,7 +236,8 @@ def test_a_server_stops_when_it_is_told_to_whatever_its_clients_do(tmp_path):
         opened.enter_context(connections(port_of(server.url), SILENT))
         opened.enter_context(connections(port_of(server.http_url), DRIPPING))
         idle = [attacker.idle_exchange() for _ in range(IDLE)]
-        unread = attacker.open_stream(m.encode(m.Scan(table=table.info.id)))
+        scan = attacker.open_scan(shared_scan(table.info.id)).scan
+        unread = attacker.open_stream(m.encode(m.ReadScan(scan=scan)))
         following = attacker.open_stream(m.encode(m.Follow(table=table.info.id, starts={"0": 0}, stops={})))
         with kolk.connect(server.url) as db:
             assert Ticks(PATIENCE_SECONDS).until(lambda: db.status()["streams"] >= IDLE)
