@@ -277,7 +277,7 @@ class Scans:
             raise UnknownOrExpiredScan(_LOST, error.reason) from error
 
     def _open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str) -> Opened:
-        start = START
+        start, ttl = START, self._ttl(request, principal)
         if request.resume:
             token = self._tokens.decode(request.resume)
             if token.query != request.query(info.id):
@@ -289,7 +289,6 @@ class Scans:
             self.sessions.note_empty()
             return Opened("", info.id, request, cut.offsets, schema, cut.arrow, 0, start, False, resumed)
         try:
-            ttl = self._ttl(request, principal)
             id, now_ms, now = f"{self._rng.id128():032x}", self._clock.now_ms(), self._clock.monotonic()
             session = ScanSession(
                 id, info.id, str(info.name), principal, request, cut, ttl, now_ms, now, start, resumed
