@@ -117,9 +117,10 @@ class Scan:
                 return
             self.token = page.token
             if page.event is not None:
-                if self._on_partition is None:
+                if self._on_partition is not None:
+                    self._on_partition(page.event)
+                if self._on_partition is None or self._resumption is not None:  # which mends it, whoever was told
                     raise page.event.error
-                self._on_partition(page.event)
             elif page.batch is not None and page.batch.num_rows:
                 self.rows += page.batch.num_rows
                 yield page
@@ -165,36 +166,42 @@ class Scan:
                 self._losses += 1
                 if isinstance(lost, Closed) or self._losses > _LOSSES_MAX:
                     raise
-                self._found = self._resumed(resumption, self._found, lost)
+                self._go_on(resumption, lost)
             else:
                 found, self._found = self._found, {}
                 return pa.Table.from_batches([batch for each in found.values() for batch in each], self._pages.schema)
 
-    def _resumed(self, resumption: Resumption, found: Found, lost: KolkError) -> Found:
+    def _go_on(self, resumption: Resumption, lost: KolkError) -> None:
         """Open the scan again, and carry what was read over to its moment. If that fails, what was lost is told too."""
         with suppress(KolkError):
             self._pages.close()
         try:
             pages = resumption.open(self.token)
-            resumed = pages.resumed
-            if resumed is None:
-                found = {}
-            else:
-                changed: dict[str, list[pa.RecordBatch]] = {}
-                for bucket, batch in resumption.changes(self.offsets, pages.offsets, resumed, ignored):
-                    changed.setdefault(bucket, []).append(batch)
-                # A bucket of a partition that is gone has no rows; one that was made anew is read anew.
-                found = {
-                    bucket: resumption.mended(found.get(bucket, []), changed.get(bucket, []), pages.schema)
-                    for bucket in (*resumed.whole, resumed.bucket)
-                    if bucket is not None
-                }
+            try:
+                found = self._mended(resumption, pages)
+            except BaseException:
+                pages.close()
+                raise
         except KolkError as error:
             raise error from lost
-        self._pages, self._error = pages, None
+        self._pages, self._found, self._error = pages, found, None
         self.id, self.offsets = pages.id, dict(pages.offsets)
         self.rows = sum(batch.num_rows for each in found.values() for batch in each)
-        return found
+
+    def _mended(self, resumption: Resumption, pages: ScanPages) -> Found:
+        """What was read, as it is at the moment of a new scan."""
+        resumed = pages.resumed
+        if resumed is None:
+            return {}
+        changed: Found = {}
+        for bucket, batch in resumption.changes(self.offsets, pages.offsets, resumed, ignored):
+            changed.setdefault(bucket, []).append(batch)
+        # A bucket of a partition that is gone has no rows; one that was made anew is read anew.
+        return {
+            bucket: resumption.mended(self._found.get(bucket, []), changed.get(bucket, []), pages.schema)
+            for bucket in (*resumed.whole, resumed.bucket)
+            if bucket is not None
+        }
 
 
 def _sort_in(found: Found, page: ScanPage) -> None:
