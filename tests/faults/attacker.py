@@ -117,13 +117,14 @@ def end(writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader) ->
 class Ticks:
     """Looks again and again until something is so; False if it never is."""
 
-    def __init__(self, seconds: float) -> None:
-        self._looks = round(seconds / 0.05)
+    def __init__(self, seconds: float, every: float = 0.05) -> None:
+        self._looks = round(seconds / every)
+        self._every = every
         self._pause = threading.Event()
 
     def until(self, is_so) -> bool:
         for _ in range(self._looks):
             if is_so():
                 return True
-            self._pause.wait(0.05)
+            self._pause.wait(self._every)
         return False

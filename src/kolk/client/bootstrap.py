@@ -92,16 +92,16 @@ class Bootstrap:
                 raise self._error
             try:
                 yield from self._mended()
+            except HolderLost as error:
+                self._error = error
+                raise
+            try:
                 yield from self._scanned()
             except (UnknownOrExpiredScan, Unavailable) as lost:
                 self._losses += 1
                 if isinstance(lost, Closed) or self._is_closed or self._losses > _LOSSES_MAX:
                     raise
-                if self._mending is None:  # else that goes on where it was
-                    self._lost = lost
-            except HolderLost as error:
-                self._error = error
-                raise
+                self._lost = lost
             else:
                 self._changelog = self._log(self._offsets)
         yield from self._changelog
@@ -151,7 +151,7 @@ class Bootstrap:
         if self._is_closed or self._pages is None:
             raise Closed("this bootstrap is closed")
         while (page := self._pages.next()) is not None:
-            self._token = page.token
+            self._token, self._losses = page.token, 0
             if page.event is not None and self._on_partition is None:
                 raise page.event.error
             if page.batch is not None and page.batch.num_rows:
@@ -162,7 +162,8 @@ class Bootstrap:
         self._pages.close()
 
     def _mended(self) -> Iterator[pa.RecordBatch]:
-        """What happened to the rows that were handed out, if the scan was lost and is opened again."""
+        """What happened to the rows that were handed out, if the scan was lost and is opened again. If that fails it is
+        told, for it was tried long enough; iterating again goes on."""
         if self._is_closed:
             raise Closed("this bootstrap is closed")
         if self._lost is not None:
