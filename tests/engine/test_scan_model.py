@@ -103,7 +103,7 @@ class Sessions(RuleBasedStateMachine):
         self.bench.db.drop_table(name)
         for session in self.open_sessions:
             if session.table == name:
-                self._end(session, "revoked")
+                self._end(session, "closed" if session.is_drained else "revoked")
         self._make(name)
 
     # --- time

@@ -1,4 +1,4 @@
-"""kill -9 of a server, and cuts of the wire to it, in the middle of scans: a strict scan says so, a mended one is exact.
+"""kill -9 of a server, and cuts of the wire to it, amid scans: a strict scan says so, a mended one is exact.
 
 The table is larger than what is under way at any time, so that a scan is really in the middle. Whoever kills the server
 also starts it again, and changes rows before and behind the reader before the reader notices.

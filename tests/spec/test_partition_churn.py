@@ -138,7 +138,7 @@ class Churn:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("options", [None, BY_TIME], ids=["dropped by hand", "expired by the clock"])
 def test_whoever_follows_ends_with_the_table_whatever_came_and_went(bench, options):
-    timed = bench(buckets_open_max=4, log_segment_bytes=2**20)
+    timed = bench(buckets_open_max=4, log_segment_bytes=2**20, scan_ttl_seconds=1e9)  # days pass in moments
     table = timed.db.create_table("t", SCHEMA, buckets=2, partition_by=["day"], options=options)
     churn, replica, parts = Churn(timed, table, options is not None), Replica(), Replica()
     changes = table.changelog(follow=True, on_partition=replica.on_partition)

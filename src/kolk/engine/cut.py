@@ -209,7 +209,7 @@ class Cut:
             bucket, view = found
             is_here = (place.partition, place.bucket) == (bucket.partition, bucket.bucket)
             try:
-                if view.has_more(place.after if is_here else b"", self._chunk_rows):
+                if view.has_more(place.after if is_here else b"", _CHUNK_ROWS_MIN):
                     return True
             except KolkError:
                 return True  # told by the next page

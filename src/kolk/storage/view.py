@@ -74,7 +74,10 @@ class View:
             if after != self._passed:
                 return Taken(after, pin.take_after(after, rows), rows, is_pass=False)
             ahead, self._ahead, self._passed = self._ahead, None, None
-            return Taken(after, ahead if ahead is not None and len(ahead) else pin.take(rows), rows, is_pass=True)
+            if ahead is None or len(ahead) < rows:
+                more = pin.take(rows - (0 if ahead is None else len(ahead)))
+                ahead = more if ahead is None or not len(ahead) else pa.concat_arrays([ahead, more])
+            return Taken(after, ahead, rows, is_pass=True)
 
     def used(self, taken: Taken, count: int) -> bytes:
         """So many of the values are used, the others are not; the answer is the key after which to read on."""
