@@ -45,6 +45,10 @@ SERVER_RESTART = "restart of a server under load"
 SERVER_DAMAGED = "damaged messages to a server"
 SERVER_BOMBS = "bombs to a server"
 SERVER_CONNECTIONS = "bad connections to a server"
+SCAN_KILL = "kill -9 of a server in the middle of a scan"
+SCAN_CUT = "a cut of the wire in the middle of a scan"
+SCAN_LEFT = "scans that are left open"
+SCAN_OFTEN = "dashboards that scan every second"
 SERVER = {
     SERVER_KILL: "8 writers, 2 followers and a reader, which go on by the client's own retries; puts one by one and in"
     " streams; a follower must see every change exactly once, a reader nothing older than acknowledged",
@@ -53,6 +57,12 @@ SERVER = {
     " them over the network; each must be served or refused by name in time",
     SERVER_BOMBS: "compressed, deep, wide, endless, or of 5,000 digits; each refused",
     SERVER_CONNECTIONS: "silent, a byte at a time, garbage, scans that nobody reads, clients killed in the middle",
+    SCAN_KILL: "in its first page, in the middle, near its end, while it is mended, and several times in one; rows and"
+    " partitions change before and behind the reader; a result that is mended, and a bootstrap, must be exact",
+    SCAN_CUT: "it goes on in the same scan at the last batch, whether streamed or page by page",
+    SCAN_LEFT: "closed, read to the end, stopped in the middle, stalled, shared, dropped with their connection or their"
+    " process; after their time nothing may be open or pinned",
+    SCAN_OFTEN: "three of them, who close nothing that they have read; none is refused",
 }
 
 Figures = dict[str, list[dict]]
@@ -133,6 +143,7 @@ def report(figures: Figures, failures: list[str], form: str) -> str:
         server_details="\n".join(f"- **{fault}**: {text}." for fault, text in SERVER.items()),
         p99=most(figures, "p99_ms"),
         growth=most(figures, "growth_mb"),
+        again=most(figures, "second_round_mb"),
         steps=", ".join(steps) or "none",
         idle="\n".join(idle + server_idle) or "Everything above ran.",
         failures="\n".join(f"- `{failure}`" for failure in failures) or "None.",
@@ -188,7 +199,8 @@ Steps at which a process was killed: {steps}.
 
 Against a server in a process of its own. *Wrong* counts answers that are no typed error or came too late, reads that
 went back, and offsets with a hole. Beside the damaged messages and the bombs a good client puts and looks up all the
-time: none of its calls failed, 99 in 100 of them took at most {p99} ms, and the server grew by at most {growth} MB.
+time: none of its calls failed, 99 in 100 of them took at most {p99} ms, and the server grew by at most {growth} MB. A
+second round of two hundred scans that are left open took {again} MB more than the first.
 
 | fault | times | acknowledged puts | acknowledged rows | lost | duplicated | wrong |
 |---|---:|---:|---:|---:|---:|---:|

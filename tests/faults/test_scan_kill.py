@@ -178,7 +178,7 @@ def test_a_mended_scan_is_the_table_at_its_last_offsets_when_its_server_was_kill
     assert scene.kills == len(points)
     assert scan.offsets != begun
     check(scene, scan, found, HOW[how])
-    write_figures(FAULT, times=scene.kills, rows=found.num_rows, wrong=0)
+    write_figures(FAULT, times=scene.kills, wrong=0)
 
 
 def check(scene: Scene, scan: kolk.Scan, found: pa.Table, how: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ def test_a_mended_scan_is_exact_when_its_server_was_killed_in_the_middle_of_the_
 
     assert scene.kills == 2
     check(scene, scan, found, {})
-    write_figures(FAULT, times=2, rows=found.num_rows, wrong=0)
+    write_figures(FAULT, times=2, wrong=0)
 
 
 def kill_when_opened(scene: Scene, scans: int) -> None:
@@ -373,7 +373,7 @@ def test_a_broken_wire_is_mended_in_the_same_scan_at_the_last_batch(scene, form)
         assert scene.db.status()["scans"]["opened"] == opened + 1 + len(points)  # those that note the moments
         assert relay.cuts == len(points)
     check(scene, scan, found, how)
-    write_figures("a cut of the wire in the middle of a scan", times=len(points), rows=found.num_rows, wrong=0)
+    write_figures("a cut of the wire in the middle of a scan", times=len(points), wrong=0)
 
 
 def test_an_answer_that_is_lost_is_given_again_and_opens_no_second_scan(scene):
