@@ -56,11 +56,15 @@ class Scene:
         self.kills = 0
         self._moments = Moments(self.table)
         self._rng = random.Random(name)
-        keys = pa.array(range(0, 2 * ROWS, 2), pa.int32())
-        days = pa.array([key % DAYS for key in range(0, 2 * ROWS, 2)], pa.int32())
-        values = pa.array([0] * ROWS, pa.int32())
-        self.table.put(pa.table({"day": days, "key": keys, "value": values, "payload": [PAYLOAD] * ROWS}))
-        self.rows = {(key % DAYS, key): row(key, 0) for key in range(0, 2 * ROWS, 2)}
+        self.fill()
+
+    def fill(self) -> None:
+        """Make the table large, or large again."""
+        keys = range(0, 2 * ROWS, 2)
+        days, values = [key % DAYS for key in keys], [0] * ROWS
+        columns = [pa.array(each, pa.int32()) for each in (days, keys, values)]
+        self.table.put(pa.Table.from_arrays([*columns, pa.array([PAYLOAD] * ROWS)], SCHEMA.names))
+        self.rows |= {(key % DAYS, key): row(key, 0) for key in keys}
         self._moments.note(self.rows)
 
     def kill(self) -> None:
@@ -338,6 +342,7 @@ def test_a_bootstrap_is_exact_when_its_server_was_killed_in_the_middle_of_the_me
 def test_mended_scans_and_bootstraps_are_exact_wherever_their_server_is_killed_partitions_or_not(scene):
     rng = random.Random(20_261_116)
     for number in range(RANDOM_KILLS):
+        scene.fill()
         points = sorted(rng.sample(range(1, ROWS), rng.choice((1, 2, 3))))
         if number % 2:
             left = list(points)
