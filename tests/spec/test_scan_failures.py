@@ -102,7 +102,7 @@ def test_a_scan_too_many_is_refused_until_there_is_room(bench):
     table.put(rows(range(5)))
     other = table.scan(shared=True)
     if hasattr(table._service, "_retry"):
-        table._service._retry._seconds = 0.5
+        table._service._retry._seconds = 4.0
 
     with pytest.raises(TooManyScans, match="scans_max"):
         table.scan()

@@ -32,6 +32,7 @@ _FEW_ROWS = 512
 CHUNKS_MAX = 64
 """How many chunks are read for one page, even if nothing in them is wanted: whoever gave up is noticed in between."""
 _ROW_BYTES_GUESS = 128
+_NEARLY_FULL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,24 @@ class Room:
 class _Draft:
     """A page in the making. Confined to one thread."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, row_bytes: int) -> None:
         self.batches: list[pa.RecordBatch] = []
         self.runs: dict[str, int] = {}
         self.chunks = 0
         self._room = room
+        self._guess = row_bytes
         self._rows = 0
         self._size = 0
 
     @property
     def is_full(self) -> bool:
-        return self.rows_left <= 0 or self.bytes_left == 0
+        # A last few rows would cost as much as all the others.
+        return self.rows_left <= 0 or (self._rows > 0 and self.bytes_left < self._room.size_bytes // _NEARLY_FULL)
+
+    @property
+    def row_bytes(self) -> int:
+        """How many bytes a row takes, of those that there are, or else as was guessed."""
+        return max(self._size // self._rows, 1) if self._rows else self._guess
 
     @property
     def rows_left(self) -> int:
@@ -69,8 +77,7 @@ class _Draft:
     @property
     def wanted_rows(self) -> int:
         """About how many rows fit; more than do fit are only read in vain."""
-        row_bytes = self._size // self._rows if self._rows else _ROW_BYTES_GUESS
-        fitting = max(self.bytes_left // max(row_bytes, 1), _CHUNK_ROWS_MIN)
+        fitting = max(self.bytes_left // self.row_bytes, _CHUNK_ROWS_MIN)
         return min(self.rows_left, fitting)
 
     def add(self, bucket: str, batch: pa.RecordBatch) -> int:
@@ -126,6 +133,7 @@ class Cut:
         self._where = where
         self._views = list(views)
         self._all_buckets = frozenset(all_buckets)
+        self._row_bytes = _ROW_BYTES_GUESS  # of the last page, whoever read it: only a guess for the next
         self._order = [(bucket.partition, bucket.bucket) for bucket, _ in views]
 
     @property
@@ -175,7 +183,7 @@ class Cut:
             view.close()
 
     def _page(self, place: Place, room: Room, only: Collection[str] | None) -> Page:
-        draft = _Draft(room)
+        draft = _Draft(room, self._row_bytes)
         while (found := self._next(place, only)) is not None:
             if draft.is_full or draft.chunks >= room.chunks:
                 return self._finished(draft, place, is_last=self._where is None and not self._has_more(place, only))
@@ -248,6 +256,7 @@ class Cut:
         return np.flatnonzero(where.mask(view.codec.decode_as(self.schema, values, deciding)))
 
     def _finished(self, draft: _Draft, place: Place, *, is_last: bool) -> Page:
+        self._row_bytes = draft.row_bytes
         batches = draft.batches
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches) if batches else None
         return Page(batch, tuple(draft.runs.items()), place, is_last)
