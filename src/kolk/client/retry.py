@@ -10,6 +10,7 @@ from kolk.runtime.rng import Rng
 T = TypeVar("T")
 _PAUSE_SECONDS_MIN = 0.02
 _PAUSE_SECONDS_MAX = 1.0
+_ATTEMPT_SECONDS_MIN = 0.5
 
 
 class Deadline:
@@ -54,7 +55,9 @@ class Retry:
             except KolkError as error:
                 # Half to full length, so that clients that failed together do not come back together.
                 wait = pause * (0.5 + 0.5 * self._rng.fraction())
-                if not error.retriable or isinstance(error, TimedOut) or deadline.seconds_left <= wait:
+                # An attempt at the very end would time out, and hide what is really the matter.
+                least = wait + min(_ATTEMPT_SECONDS_MIN, self._seconds / 8)
+                if not error.retriable or isinstance(error, TimedOut) or deadline.seconds_left <= least:
                     if tries > 1:
                         error.add_note(f"tried {tries} times")
                     raise
