@@ -67,6 +67,19 @@ class EngineConfig:
     """Most scans at the same time (Fluss: ``kv.scanner.max-per-server``); one of a whole table counts as one."""
     scan_views_max: int = 8_192
     """Most buckets that all scans together have pinned. Each takes a few kilobytes, and what is written meanwhile."""
+    kv_snapshot_interval_seconds: float = 600.0
+    """How often the rows that changed are copied into a snapshot (Fluss: ``kv.snapshot.interval``). More often makes a
+    lost folder come back sooner, and copies more."""
+    kv_snapshot_num_retained: int = 2
+    """How many snapshots of a bucket are kept (Fluss: ``kv.snapshot.num-retained``), besides those that are leased."""
+    lease_ttl_seconds_min: float = 1.0
+    """The shortest time that a lease may name."""
+    lease_ttl_seconds_max: float = 7 * 86_400.0
+    """The longest time that a lease may name: what nobody renews is let go after it."""
+    leases_max: int = 1_000
+    """Most leases at the same time."""
+    lease_pins_max: int = 200_000
+    """Most buckets that one lease holds snapshots of."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "durability", _durability(self.durability))

@@ -16,10 +16,13 @@
     │   ├── HolderLost            what a follower had kept for itself was let go
     │   ├── PartitionNotFound     the table has no such partition
     │   ├── PartitionDropped      a partition went while it was read or written; the others go on
-    │   └── UnknownOrExpiredScan  the scan is gone: not read for too long, closed, revoked, or never there
+    │   ├── UnknownOrExpiredScan  the scan is gone: not read for too long, closed, revoked, or never there
+    │   ├── SnapshotNotFound      there is no such snapshot, or no more
+    │   └── LeaseLost             the lease is gone: not renewed, dropped, taken over, or never there
     ├── AlreadyExists
     │   ├── TableExists
-    │   └── PartitionExists
+    │   ├── PartitionExists
+    │   └── LeaseExists           there is a lease of this id, which somebody else holds
     ├── Unavailable             nothing is wrong with the request; the state of the world is
     │   ├── FolderInUse           another process has the data folder open
     │   ├── DiskFull              nothing was applied; free some space and retry
@@ -27,6 +30,7 @@
     │   ├── TooManyFollowers      the table has as many followers as it may
     │   ├── TooManyPartitions     the table has as many partitions as it may
     │   ├── TooManyScans          as many scans are open as may be; wait and retry
+    │   ├── TooManyLeases         there are as many leases as may be
     │   ├── FollowerTaken         a newer reader goes on in this follower's name
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
@@ -189,6 +193,30 @@ class UnknownOrExpiredScan(NotFound):
         return UnknownOrExpiredScan, (str(self), self.reason)
 
 
+class SnapshotNotFound(NotFound):
+    """The table has no such snapshot: it was never taken, or newer ones have taken its place and no lease kept it."""
+
+    code = 28
+
+
+class LeaseLost(NotFound):
+    """The lease is gone, and what it kept may be too. Take a new one, and read from its start.
+
+    ``reason`` says why: ``expired`` (not renewed in time), ``dropped``, ``taken`` (somebody else goes on in its name)
+    or ``unknown`` (there never was such a lease, or it is long gone).
+    """
+
+    code = 29
+
+    def __init__(self, message: str, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """So that it crosses process borders whole."""
+        return LeaseLost, (str(self), self.reason)
+
+
 class AlreadyExists(KolkError):
     """What was to be created exists."""
 
@@ -205,6 +233,12 @@ class PartitionExists(AlreadyExists):
     """The table has this partition."""
 
     code = 32
+
+
+class LeaseExists(AlreadyExists):
+    """There is a lease of this id, held by somebody else: two that share one would let go of each other's snapshots."""
+
+    code = 33
 
 
 class Unavailable(KolkError):
@@ -270,6 +304,12 @@ class TooManyScans(Unavailable):
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """So that it crosses process borders whole."""
         return TooManyScans, (str(self), self.cap, self.retry_after)
+
+
+class TooManyLeases(Unavailable):
+    """There are as many leases as may be. Drop some first."""
+
+    code = 59
 
 
 class FollowerTaken(Unavailable):
