@@ -12,7 +12,7 @@ from kolk.model.ids import TableId
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.tablet.dedup import Dedup, Writer
-from kolk.tablet.tablet import applied_offset, applied_value
+from kolk.tablet.records import APPLIED, applied_offset, state_records
 from kolk.testing.strategies import schemas
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "records.json").read_text())
@@ -54,6 +54,6 @@ def test_a_buckets_own_records_are_those_of_the_format():
     records = Dedup({}).remember({5: writer}, now_ms=1_700_000_000_001)
 
     assert {name.hex(): value.hex() for name, value in records.items()} == GOLDEN["writer"]
-    assert applied_value(4711).hex() == GOLDEN["applied"]
-    assert applied_offset(bytes.fromhex(GOLDEN["applied"])) == 4711
-    assert applied_offset(None) == 0
+    assert state_records(4711, None)[APPLIED].hex() == GOLDEN["applied"]
+    assert applied_offset({APPLIED: bytes.fromhex(GOLDEN["applied"])}) == 4711
+    assert applied_offset({}) == 0

@@ -394,7 +394,7 @@ def test_rows_of_a_log_table_with_a_bucket_key_stay_together(db):
 
 
 def test_a_lookup_takes_so_many_keys_and_no_more(pages, monkeypatch):
-    monkeypatch.setattr("kolk.engine.database.GET_KEYS_MAX", 2)
+    monkeypatch.setattr("kolk.engine.rows.GET_KEYS_MAX", 2)
 
     assert pages.get(["/", "/a"]).num_rows == 0
     with pytest.raises(TooLarge, match="scan instead"):

@@ -8,7 +8,7 @@ checked against the table before anything else happens.
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.codec.row import stored_values
 from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
@@ -27,23 +26,18 @@ from kolk.engine.opening import Opening, OpenKv
 from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
+from kolk.engine.rows import Rows
 from kolk.engine.scans import LocalScan, Scans
 from kolk.engine.tablets import Tablets
 from kolk.errors import (
     Closed,
-    InternalError,
     InvalidArgument,
-    KolkError,
-    OutcomeUnknown,
-    PartialPut,
     PartitionDropped,
     PartitionNotFound,
     TableExists,
     TableNotFound,
-    TooLarge,
     UsedAfterFork,
 )
-from kolk.merge.engine import Merger, Prepared
 from kolk.model.ddl import to_ddl
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
@@ -52,11 +46,10 @@ from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets, ChangelogPage
 from kolk.model.partition import PARTITIONS, Layout, Partition, matching, parse_partition
 from kolk.model.predicate import Predicate
-from kolk.model.rows import checked_rows
 from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec, check_partitions_only
-from kolk.model.write import Write, expected_columns
+from kolk.model.write import Write
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
@@ -68,7 +61,6 @@ from kolk.storage.meta import Meta
 from kolk.tablet.changelog import read_changelog
 from kolk.tablet.signal import Signal
 
-GET_KEYS_MAX = 1_000_000
 _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
 _TRIES = 3
@@ -101,11 +93,11 @@ class Engine:
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
-        self._routing = Routing(self._partitions)
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
         self._tablets = Tablets(
             folder.path / "tables", disk, opening, self._catalog.versions, self._check_alive, self._clock, open_max
         )
+        self._rows = Rows(self._tablets, Routing(self._partitions), config)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
         self._followers = Followers(
@@ -242,23 +234,7 @@ class Engine:
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info, schema = self._spoken(table, write.schema_id)
-        self._check_count(write.rows)
-        wanted = expected_columns(schema, write.action, write.columns, write.mode)
-        write = replace(write, rows=checked_rows(write.rows, wanted), schema_id=schema.id)
-        self._check_size(write.rows)
-        prepared = self._tablets.merger(info).prepare(write)
-        shares = self._routing.split(info, prepared, tag.writer + tag.seq)
-        acknowledged: dict[str, int] = {}
-        failed: dict[str, KolkError] = {}
-        # No more at once than may be open: rows of a thousand partitions need not have them all in memory.
-        for start in range(0, len(shares), self._tablets.open_max):
-            self._apply(info, shares[start : start + self._tablets.open_max], tag, acknowledged, failed)
-        if (acknowledged and failed) or any(isinstance(error, OutcomeUnknown) for error in failed.values()):
-            # Nobody knows yet whether such a bucket has the put, so its tag must not be lost.
-            raise PartialPut(acknowledged, failed, tag)
-        for error in failed.values():
-            raise error
-        return acknowledged
+        return self._rows.put(info, schema, write, tag)
 
     def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
         """Apply writes one after the other; the first that fails ends it."""
@@ -270,44 +246,14 @@ class Engine:
     ) -> pa.RecordBatch:
         """The rows of these keys, in the order of the keys; a key that has no row is left out."""
         info, schema = self._spoken(table, schema_id)
-        codec = self._merger(info).codec
-        if keys.num_rows > GET_KEYS_MAX:
-            raise TooLarge(f"one lookup takes at most {GET_KEYS_MAX:,} keys, not {keys.num_rows:,}; scan instead")
-        keys = checked_rows(keys, schema.key_columns)
-        found = self._gather(info, schema, keys, codec.keys_of(schema).encode(keys).to_pylist())
-        # Asked for anew, after the rows were read: they may be of a version that came in between.
-        codec = self._merger(info).codec
-        if len(found) == 1 and found[0] is not None:
-            return codec.decode_one_as(schema, found[0], names)
-        return codec.decode_as(schema, stored_values(found).drop_null(), names)
+        return self._rows.get(info, schema, keys, names)
 
     def prefix(
         self, table: TableId, rows: pa.RecordBatch, names: Sequence[str] | None = None, schema_id: int = 0
     ) -> pa.RecordBatch:
         """The rows whose keys start with the values of this one row, in key order."""
         info, schema = self._spoken(table, schema_id)
-        codec = self._merger(info).codec
-        columns = schema.key_columns[: rows.num_columns]
-        rows = checked_rows(rows, columns)
-        if rows.num_rows != 1:
-            raise InvalidArgument(f"a prefix lookup takes one prefix, not {rows.num_rows}")
-        given = {column.id for column in columns}
-        if not {info.schema.column(name).id for name in info.spec.bucket_key} <= given and info.spec.buckets > 1:
-            raise InvalidArgument(
-                f"a prefix must hold the bucket key ({', '.join(info.spec.bucket_key)}), so that it lies in one"
-                " bucket; create the table with bucket_key=[...] naming the first key columns"
-            )
-        if not {info.schema.column(name).id for name in info.spec.partition_by} <= given:
-            raise InvalidArgument(
-                f"a prefix must hold the partition columns ({', '.join(info.spec.partition_by)}), so that it lies in"
-                " one partition; put them first in the primary key"
-            )
-        start = codec.keys_of(schema).encode_prefix(rows, rows.num_columns)[0].as_py()
-        values: list[bytes] = []
-        for bucket, _ in self._routing.find(info, rows, schema):
-            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
-                values = tablet.between(start, _successor(start))
-        return self._merger(info).codec.decode_as(schema, stored_values(values), names)
+        return self._rows.prefix(info, schema, rows, names)
 
     # --- scans
 
@@ -486,31 +432,6 @@ class Engine:
             raise InvalidArgument(f"{info.name} has no partitions; create the table with partition_by=[...]")
         return info, self._partitions.of(info)
 
-    def _apply(
-        self,
-        info: TableInfo,
-        shares: Sequence[tuple[BucketId, Prepared]],
-        tag: PlainTag,
-        acknowledged: dict[str, int],
-        failed: dict[str, KolkError],
-    ) -> None:
-        """Let each bucket have its share of a put, and note what became of it."""
-        try:
-            with self._tablets.use(info, [bucket for bucket, _ in shares]) as tablets:
-                for tablet, (bucket, share) in zip(tablets, shares, strict=True):
-                    try:
-                        acknowledged[bucket.name] = tablet.put(share, tag)
-                    except KolkError as error:
-                        failed[bucket.name] = error
-                    except Exception as error:  # noqa: BLE001 - raised with what became of the other buckets
-                        failed[bucket.name] = InternalError(f"bucket {bucket.name}: {error!r}")
-                        failed[bucket.name].__cause__ = error
-        except KolkError as error:
-            # They cannot be opened, so none of them has any of it.
-            if not acknowledged and not failed:
-                raise
-            failed.update({bucket.name: error for bucket, _ in shares})
-
     def _still(self, info: TableInfo, is_wanted: bool = True) -> AbstractContextManager[None]:
         """No partition of this table comes or goes within the block."""
         return self._partitions.still() if is_wanted and info.is_partitioned else nullcontext()
@@ -541,47 +462,6 @@ class Engine:
         if self._closed:
             raise Closed("the database is closed; call kolk.connect again")
 
-    def _check_count(self, rows: pa.RecordBatch) -> None:
-        if rows.num_rows > self.config.put_rows_max:
-            raise self._too_large(f"{rows.num_rows:,} rows")
-
-    def _check_size(self, rows: pa.RecordBatch) -> None:
-        """Only for rows that were validated: to tell their size Arrow follows their offsets, wherever they lead."""
-        if rows.nbytes > self.config.put_bytes_max:
-            raise self._too_large(f"{rows.nbytes:,} bytes")
-
-    def _too_large(self, has: str) -> TooLarge:
-        return TooLarge(
-            f"a put takes at most {self.config.put_rows_max:,} rows and {self.config.put_bytes_max:,} bytes, this one"
-            f" has {has}; put it in pieces, for instance"
-            " `for piece in data.to_batches(max_chunksize=100_000): table.put(piece)`"
-        )
-
-    def _gather(
-        self, info: TableInfo, schema: Schema, keys: pa.RecordBatch, encoded: list[bytes]
-    ) -> list[bytes | None]:
-        """Look keys up in their buckets and put the answers in their places."""
-        found: list[bytes | None] = [None] * len(encoded)
-        for bucket, places in self._routing.find(info, keys, schema):
-            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
-                if places is None:
-                    return tablet.get(encoded)
-                for place, value in zip(places, tablet.get([encoded[place] for place in places]), strict=True):
-                    found[place] = value
-        return found
-
-    def _merger(self, info: TableInfo) -> Merger:
-        merger = self._tablets.merger(info)
-        if not isinstance(merger, Merger):
-            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
-        return merger
-
 
 def _buckets_of_new(info: TableInfo, where: Predicate | None, partition: Partition) -> tuple[BucketId, ...]:
     return info.buckets_of(partition) if matching(info.partition_columns, [partition.name], where) else ()
-
-
-def _successor(prefix: bytes) -> bytes:
-    """The first key after all keys that start with ``prefix``; row keys start with 0x01, so there always is one."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1])

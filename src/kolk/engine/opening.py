@@ -14,7 +14,7 @@ from kolk.runtime.disk import Disk
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
 from kolk.storage.segment import Segment
-from kolk.tablet.recovery import open_tablet
+from kolk.tablet.recovery import Copies, open_tablet
 from kolk.tablet.signal import Signal
 from kolk.tablet.tablet import Tablet
 
@@ -51,8 +51,8 @@ class Opening:
             block_cache_bytes=config.kv_block_cache_bytes, write_buffer_bytes=config.kv_write_buffer_bytes
         )
 
-    def tablet(self, bucket: BucketId, path: Path, merger: Merger | Appender) -> Tablet:
-        """The tablet of a bucket's folder, recovered."""
+    def tablet(self, bucket: BucketId, path: Path, merger: Merger | Appender, copies: Copies) -> Tablet:
+        """The tablet of a bucket's folder, recovered, from one of these copies if need be."""
         return open_tablet(
             bucket,
             path,
@@ -62,7 +62,12 @@ class Opening:
             open_kv=lambda kv_path: self._open_kv(kv_path, self._memory),
             clock=self._clock,
             signal=self._signal_of(bucket.table),
+            copies=copies,
         )
+
+    def read_only(self, path: Path) -> Kv:
+        """The KV of a snapshot's folder, in which nothing is touched."""
+        return Kv(path, self._memory, is_read_only=True)
 
     def state(self, bucket: BucketId, path: Path) -> BucketState:
         """The state of a bucket that is not open, as its log has it once it is recovered."""

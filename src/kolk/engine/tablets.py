@@ -16,7 +16,8 @@ from pathlib import Path
 
 from kolk.engine.opening import BucketState, Opening
 from kolk.engine.partitions import gone
-from kolk.errors import Closed, Corrupted, KolkError, NotFound, PartitionDropped, Stopped, TableNotFound
+from kolk.engine.sweeping import sweep
+from kolk.errors import Closed, KolkError, NotFound, PartitionDropped, Stopped, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
@@ -25,6 +26,7 @@ from kolk.model.table import TableInfo
 from kolk.model.versions import Versions
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
+from kolk.tablet.recovery import Copies
 from kolk.tablet.tablet import Tablet
 
 _log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Tablets:
         check_alive: Callable[[BucketId], None],
         clock: Clock,
         open_max: int,
+        copies_of: Callable[[BucketId], Copies],
     ) -> None:
         self.open_max = open_max
         self._folder = folder
@@ -68,6 +71,7 @@ class Tablets:
         self._versions_of = versions_of
         self._check_alive = check_alive
         self._clock = clock
+        self._copies_of = copies_of
         self._lock = threading.RLock()
         self._mutex = threading.Lock()
         # Changed under _lock and _mutex; read under either. The counts within are guarded by _mutex, which is only held
@@ -135,6 +139,13 @@ class Tablets:
                 states.append(self.state(info, bucket))
         return states
 
+    def known_end(self, bucket: BucketId) -> int | None:
+        """Where a bucket's log ends, if that is known at once; takes no lock that anybody holds for long."""
+        with self._mutex:
+            entry = self._entries.get(bucket)
+            resting = self._resting.get(bucket)
+        return entry.tablet.end if entry is not None else None if resting is None else resting.end
+
     def opened(self) -> list[Tablet]:
         """Those that are open now."""
         with self._mutex:
@@ -181,25 +192,8 @@ class Tablets:
             )
 
     def sweep(self, known: Mapping[TableId, Layout | None], next_table: int) -> None:
-        """Remove the files of what was dropped: a crash came between a drop and its clean-up.
-
-        ``known`` holds the tables and the layouts of those that have partitions. Files of a table or partition that the
-        catalog has never heard of mean that the catalog is not the one they belong to.
-        """
-        self._disk.make_folder(str(self._folder))
-        found = self._numbers(self._folder)
-        self._check_known(self._folder, "table", found, next_table)
-        for number in found:
-            table, folder = TableId(number), self._folder / str(number)
-            if table not in known:
-                self._disk.remove_tree(str(folder))
-                continue
-            layout = known[table]
-            if layout is not None:
-                partitions = self._numbers(folder)
-                self._check_known(folder, "partition", partitions, layout.position)
-                for partition in partitions - {each.id for each in layout.partitions.values()}:
-                    self._disk.remove_tree(str(folder / str(partition)))
+        """Remove the files of what was dropped: a crash came between a drop and its clean-up."""
+        sweep(self._disk, self._folder, known, next_table)
 
     def rest(self, idle_seconds: float) -> None:
         """Close buckets that nobody has used for so long, but for a few that stay warm; those that are too many, as a
@@ -326,22 +320,10 @@ class Tablets:
 
     def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
         with _typed(info, bucket):
-            return self._opening.tablet(bucket, self._path(bucket), self.merger(info))
+            return self._opening.tablet(bucket, self._path(bucket), self.merger(info), self._copies_of(bucket))
 
     def _path(self, bucket: BucketId) -> Path:
         return self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
-
-    def _numbers(self, folder: Path) -> set[int]:
-        return {int(name) for name in self._disk.list(str(folder)) if name.isascii() and name.isdigit()}
-
-    @staticmethod
-    def _check_known(folder: Path, what: str, found: Iterable[int], following: int) -> None:
-        strange = sorted(number for number in found if number >= following)
-        if strange:
-            raise Corrupted(
-                f"{folder} has files of {what} {strange[0]}, which the catalog does not know: the catalog is gone or"
-                " older than its tables. Nothing was changed; restore meta.sqlite from a backup"
-            )
 
 
 @contextmanager

@@ -31,11 +31,15 @@ def change_schema(schema: Schema) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class KvWrites:
-    """What a change does to the KV: keys to put with their values, and keys to delete."""
+    """What a change does to the KV: keys to put with their values, and keys to delete.
+
+    ``added`` is by how many rows there are more, or fewer, afterwards; None if nobody looked.
+    """
 
     keys: Sequence[bytes] = ()
     values: Sequence[bytes] = ()
     deletes: Sequence[bytes] = ()
+    added: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,16 @@ def changes_of(verdicts: Verdicts, codec: RowCodecs, image: ChangelogImage) -> C
         return Changes()
     before = verdicts.updated if image is ChangelogImage.FULL else np.zeros_like(verdicts.updated)
     rows = _interleave(verdicts, codec, before, touched)
+    added = int(np.count_nonzero(verdicts.inserted)) - int(np.count_nonzero(verdicts.deleted))
     if verdicts.values is None or not stored.any():
-        return Changes(rows, KvWrites(deletes=list(compress(verdicts.keys, verdicts.deleted.tolist()))))
+        return Changes(rows, KvWrites(deletes=list(compress(verdicts.keys, verdicts.deleted.tolist())), added=added))
     if stored.all():
-        return Changes(rows, KvWrites(verdicts.keys, verdicts.values.to_pylist()))
+        return Changes(rows, KvWrites(verdicts.keys, verdicts.values.to_pylist(), added=added))
     writes = KvWrites(
         list(compress(verdicts.keys, stored.tolist())),
         verdicts.values.filter(pa.array(stored)).to_pylist(),
         list(compress(verdicts.keys, verdicts.deleted.tolist())),
+        added,
     )
     return Changes(rows, writes)
 
@@ -91,7 +97,7 @@ def appended(rows: pa.RecordBatch) -> Changes:
 
 def blind(rows: pa.RecordBatch, keys: Sequence[bytes], values: pa.BinaryArray) -> Changes:
     """The changes of a put that did not look at what was stored: every row is an update."""
-    return Changes(with_ops(rows, ChangeKind.UPDATE_AFTER), KvWrites(keys, values.to_pylist()))
+    return Changes(with_ops(rows, ChangeKind.UPDATE_AFTER), KvWrites(keys, values.to_pylist(), added=None))
 
 
 def deleted(rows: pa.RecordBatch) -> Changes:
@@ -106,7 +112,10 @@ def writes_of(rows: pa.RecordBatch, keys: KeyCodec, codec: RowCodec) -> KvWrites
     dead = pa.array(ops == ChangeKind.DELETE)
     live = pa.array((ops == ChangeKind.INSERT) | (ops == ChangeKind.UPDATE_AFTER))
     put, gone = table.filter(live), table.filter(dead)
-    return KvWrites(keys.to_list(keys.encode(put)), codec.encode(put).to_pylist(), keys.to_list(keys.encode(gone)))
+    added = int(np.count_nonzero(ops == ChangeKind.INSERT)) - gone.num_rows
+    return KvWrites(
+        keys.to_list(keys.encode(put)), codec.encode(put).to_pylist(), keys.to_list(keys.encode(gone)), added
+    )
 
 
 def with_ops(rows: pa.RecordBatch, ops: "ChangeKind | np.ndarray") -> pa.RecordBatch:

@@ -70,6 +70,6 @@ def check_lease_id(id: str) -> str:
     """Refuse what is no id of a lease: it is in file names and on terminals."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise InvalidArgument(
-            f"a lease id is up to 128 letters, digits and . _ : - and begins with a letter or digit, not {str(id)[:200]!r}"
+            f"a lease id is up to 128 letters, digits, . _ : - and begins with a letter or digit, not {str(id)[:99]!r}"
         )
     return id

@@ -35,6 +35,8 @@ TEMPORARY_SUFFIX = ".tmp"
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
 
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+"""What file systems say that have no links, or no more of them."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
 
 
@@ -115,6 +117,15 @@ class Disk(Protocol):
         """Open a file to append to; made if missing, its name durable only after ``sync_folder``."""
         ...
 
+    def link(self, path: str, to: str) -> None:
+        """Give a file one more name, ``to``, durable only after ``sync_folder``. Where that cannot be done, the other
+        name is that of a copy, which is as durable."""
+        ...
+
+    def identity(self, path: str) -> tuple[int, ...]:
+        """What two looks at a file agree in only if nothing was written to it, or put in its place, in between."""
+        ...
+
     def replace(self, path: str, data: bytes) -> None:
         """Make ``data`` all of a small file, durably: a crash leaves the old content or the new."""
         ...
@@ -173,6 +184,21 @@ class OsDisk:
         """See ``Disk``."""
         return _OsAppendFile(path)
 
+    def link(self, path: str, to: str) -> None:
+        """See ``Disk``."""
+        try:
+            with naming_full_disk(to):
+                os.link(path, to)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._copy(path, to)
+
+    def identity(self, path: str) -> tuple[int, ...]:
+        """See ``Disk``."""
+        found = os.stat(path)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
     def replace(self, path: str, data: bytes) -> None:
         """See ``Disk``. Steps: write aside, sync it, rename over, sync the folder."""
         aside = path + TEMPORARY_SUFFIX
@@ -206,6 +232,12 @@ class OsDisk:
         """See ``Disk``."""
         with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             os.fsync(fd)
+
+    def _copy(self, path: str, to: str) -> None:
+        with naming_full_disk(to):
+            shutil.copyfile(path, to)
+            with _opened(to, os.O_RDONLY) as fd:
+                os.fsync(fd)
 
 
 class _OsAppendFile:

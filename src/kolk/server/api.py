@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from kolk.codec.table import encode_schema
-from kolk.engine.database import GET_KEYS_MAX, Engine
+from kolk.engine.database import Engine
+from kolk.engine.rows import GET_KEYS_MAX
 from kolk.errors import InvalidArgument, PermissionDenied, TableExists, TableNotFound
 from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId

@@ -23,8 +23,10 @@ from typing import Any
 
 import pyarrow as pa
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DbClosedError,
     DBCompressionType,
     Options,
@@ -43,7 +45,8 @@ RECORD_PREFIX = b"\x00"
 ROWS_END = b"\x02"
 _BLOCK_BYTES = 16 * 1024
 _BLOOM_BITS = 10
-_DAMAGED = "DAMAGED"
+DAMAGED = "DAMAGED"
+"""The name of a file: a KV that has it is not opened."""
 _NO_SPACE = "No space left"
 _PAGE_BYTES = 4 * 2**20
 _PART_BYTES = 2 * 2**20
@@ -202,18 +205,21 @@ class Kv:
     """One bucket's rows and records. Thread-safe as RocksDB is; the tablet's lock orders the writes.
 
     Damage that is found in use is remembered in the folder, so that the next open refuses it: the rows are all in
-    the log, and a cache is built anew rather than repaired.
+    the log, and a cache is built anew rather than repaired. One that is opened to be read only is a snapshot's: nothing
+    in its folder is touched.
     """
 
-    def __init__(self, path: Path, memory: KvMemory) -> None:
+    def __init__(self, path: Path, memory: KvMemory, *, is_read_only: bool = False) -> None:
         self.path = path
+        self._is_read_only = is_read_only
         # Any: rocksdict's stubs describe its pickling mode, and call properties methods.
         self._no_wal: Any = WriteOptions()
         self._no_wal.disable_wal = True
-        if (path / _DAMAGED).exists():
+        if (path / DAMAGED).exists():
             raise Corrupted(f"the KV in {path} was found damaged when it was last used")
+        access = AccessType.read_only() if is_read_only else AccessType.read_write()
         try:
-            self._db: Any = Rdict(str(path), memory.options())
+            self._db: Any = Rdict(str(path), memory.options(), access_type=access)
         except Exception as error:
             raise _opening_failed(error) from error
 
@@ -266,10 +272,22 @@ class Kv:
         """About how many rows there are, at no cost: rows that were written twice may count twice."""
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
+    def count(self) -> int:
+        """How many rows there are, one by one."""
+        with closing(self._items(ROW_PREFIX, ROWS_END)) as items:
+            return sum(1 for _ in items)
+
     def flush(self) -> None:
         """Write the memtable out, so that a reopen need not replay what it holds."""
         try:
             self._db.flush()
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def checkpoint(self, path: Path) -> None:
+        """Make a folder with the rows and records as they are now; most of its files are links to these."""
+        try:
+            Checkpoint(self._db).create_checkpoint(str(path))
         except Exception as error:
             raise self._translated(error) from error
 
@@ -317,8 +335,10 @@ class Kv:
         if isinstance(error, DbClosedError):
             return Closed("the database is closed")
         if isinstance(error, Corrupted) or text.startswith("Corruption"):
+            if self._is_read_only:
+                return Corrupted(f"the snapshot in {self.path} is damaged ({text}); read another one")
             with suppress(OSError):
-                (self.path / _DAMAGED).touch()
+                (self.path / DAMAGED).touch()
             return Corrupted(f"the KV in {self.path} is damaged ({text}); reopen the database to build it anew")
         if _NO_SPACE in text:
             return DiskFull(f"RocksDB: {text}; free some space, then retry")

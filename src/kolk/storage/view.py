@@ -8,6 +8,7 @@ for one pass: whoever asks for just what that has next gets it from there, all o
 """
 
 import threading
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -36,11 +37,19 @@ class Taken:
 class View:
     """One bucket at one moment. Thread-safe: one lock, so that revoking waits for the rows that are being read."""
 
-    def __init__(self, pin: Pin, offset: int, codec: RowCodecs, leader_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        pin: Pin,
+        offset: int,
+        codec: RowCodecs,
+        leader_epoch: int = 0,
+        closed: Callable[[], None] | None = None,
+    ) -> None:
         # Constant after construction.
         self.offset = offset
         self.codec = codec
         self.leader_epoch = leader_epoch
+        self._closed = closed
         self._lock = threading.RLock()  # a signal handler may close the database in the middle of a page
         # Guarded by _lock. The pass is after the key ``_passed``, with what was taken from it and not used; None while
         # somebody has taken from it and not said how far he came.
@@ -121,9 +130,11 @@ class View:
         return self._pin
 
     def _let_go(self) -> None:
-        if self._pin is not None:
-            self._pin.close()
-        self._pin = self._ahead = None
+        pin, self._pin, self._ahead = self._pin, None, None
+        if pin is not None:
+            pin.close()
+            if self._closed is not None:
+                self._closed()
 
     def _key_of(self, value: bytes) -> bytes:
         schema = self.codec.schema

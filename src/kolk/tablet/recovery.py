@@ -2,14 +2,17 @@
 
 The KV reopens at its last flush; its applied offset tells where that was. From there the log's frames are done
 again, rows and write tags, each in the version of the schema that it was written with, until both stand at the same
-offset. The time this takes is bounded by the tail, never
-by the table. A KV that is gone or damaged is no loss while the log still starts at 0: it is built anew. That of a log
-table has nothing but write tags; those that its log still knows are enough.
+offset. The time this takes is bounded by the tail, never by the table.
+
+A KV that is gone, damaged, or older than the log begins is no loss: the newest snapshot that is whole takes its place,
+one before it if that is damaged, and while the log still starts at 0 it is built anew from there. If none of that can
+be, nothing is served. The KV of a log table has nothing but write tags; those that its log still knows are enough.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -19,18 +22,44 @@ from kolk.merge.append import Appender
 from kolk.merge.changes import KvWrites, change_schema, writes_of
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, PlainTag
+from kolk.model.snapshot import Snapshot
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
-from kolk.storage.kv import Kv
+from kolk.storage.kv import DAMAGED, Kv
 from kolk.storage.log import Log
 from kolk.storage.segment_reader import Frame
 from kolk.tablet.dedup import RECORD as WRITER_RECORD
 from kolk.tablet.dedup import Dedup, Writer
+from kolk.tablet.records import APPLIED, ROWS, applied_offset, counted, is_counted, row_count, state_records
 from kolk.tablet.signal import Signal
-from kolk.tablet.tablet import APPLIED, Tablet, applied_offset, applied_value
+from kolk.tablet.tablet import Tablet
 
 _REPLAY_BYTES = 8 * 2**20
 _log = logging.getLogger(__name__)
+
+
+class Copies(Protocol):
+    """The snapshots of a bucket, as far as recovery needs them."""
+
+    def newest_first(self) -> Sequence[Snapshot]:
+        """Those that are not known to be damaged."""
+        ...
+
+    def restore(self, snapshot: Snapshot, folder: str) -> None:
+        """Copy one into an existing folder; Corrupted if it is damaged, which is then known."""
+        ...
+
+
+class NoCopies:
+    """Of a bucket that has no snapshots."""
+
+    def newest_first(self) -> Sequence[Snapshot]:
+        """See ``Copies``."""
+        return ()
+
+    def restore(self, snapshot: Snapshot, folder: str) -> None:
+        """See ``Copies``."""
+        raise AssertionError("there is none")
 
 
 def open_tablet(
@@ -43,15 +72,17 @@ def open_tablet(
     open_kv: Callable[[Path], Kv],
     clock: Clock,
     signal: Signal,
+    copies: Copies | None = None,
 ) -> Tablet:
     """The tablet of a bucket's folder, which is made if it is not there."""
     disk.make_folder(str(folder))
     log = open_log(str(folder / "log"))
     kv: Kv | None = None
     try:
-        kv, dedup = _open_kv(folder / "kv", log, merger, disk, open_kv)
-        _replay(log, kv, merger, dedup)
-        return Tablet(bucket, merger, log, kv, dedup, clock, signal)
+        kv = _open_kv(folder / "kv", log, merger, disk, open_kv, copies or NoCopies())
+        dedup = Dedup(kv.records(WRITER_RECORD))
+        rows = _replay(log, kv, merger, dedup)
+        return Tablet(bucket, merger, log, kv, dedup, clock, signal, rows)
     except BaseException:
         if kv is not None:
             kv.close()
@@ -60,42 +91,84 @@ def open_tablet(
 
 
 def _open_kv(
-    folder: Path, log: Log, merger: Merger | Appender, disk: Disk, open_kv: Callable[[Path], Kv]
-) -> tuple[Kv, Dedup]:
+    folder: Path, log: Log, merger: Merger | Appender, disk: Disk, open_kv: Callable[[Path], Kv], copies: Copies
+) -> Kv:
+    """The bucket's own KV if it will do, else a snapshot's, else an empty one to be filled from the log."""
+    is_log = isinstance(merger, Appender)
+    found = () if is_log else copies.newest_first()
+    usable = [snapshot for snapshot in found if snapshot.files and snapshot.offset >= log.start]
     try:
-        return _with_tags(open_kv(folder))
-    except Corrupted:
-        if log.start > 0 and isinstance(merger, Merger):
+        if not usable or disk.exists(str(folder)):
+            return _own_kv(folder, log, open_kv, is_log=is_log)
+    except Corrupted as error:
+        if log.start > 0 and not is_log and not usable:
             raise
-        _log.warning("the KV in %s is damaged; it is built anew from the log", folder)
+        _log.warning("the KV in %s cannot be used, and is built anew: %s", folder, error)
+    for snapshot in usable:
         disk.remove_tree(str(folder))
-        return _with_tags(open_kv(folder))
+        disk.make_folder(str(folder))
+        # It cannot be opened before it is whole: a crash in between leaves a damaged one.
+        disk.replace(str(folder / DAMAGED), b"")
+        try:
+            copies.restore(snapshot, str(folder))
+            disk.remove(str(folder / DAMAGED))
+            disk.sync_folder(str(folder))
+            kv = _own_kv(folder, log, open_kv, is_log=is_log)
+        except Corrupted as error:
+            _log.warning("snapshot %d for %s cannot be used: %s", snapshot.id, folder, error)
+            continue
+        _log.info("the KV in %s is that of snapshot %d, at offset %d", folder, snapshot.id, snapshot.offset)
+        return kv
+    if log.start > 0 and not is_log:
+        raise Corrupted(
+            f"the KV in {folder} is gone, no snapshot can take its place, and the log starts at {log.start}: restore"
+            " the folder from a backup"
+        )
+    disk.remove_tree(str(folder))
+    return open_kv(folder)
 
 
-def _with_tags(kv: Kv) -> tuple[Kv, Dedup]:
+def _own_kv(folder: Path, log: Log, open_kv: Callable[[Path], Kv], *, is_log: bool) -> Kv:
+    """The KV in this folder; Corrupted if it is damaged, or of no use."""
+    kv = open_kv(folder)
     try:
-        return kv, Dedup(kv.records(WRITER_RECORD))
+        kv.records(WRITER_RECORD)
+        applied = applied_offset(kv.records(APPLIED))
+        if applied < log.start and not is_log:
+            raise Corrupted(f"it stands at {applied}, but the log starts at {log.start}: the frames between are gone")
+        return kv
     except BaseException:
         kv.close()
         raise
 
 
-def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> None:
-    applied = applied_offset(kv.records(APPLIED).get(APPLIED))
+def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> int | None:
+    """Do again what the KV lacks; the answer is how many rows there are then."""
+    applied = applied_offset(kv.records(APPLIED))
     if applied > log.end:
         raise Corrupted(
             f"the log ends at {log.end}, before offset {applied} that the KV already has: acknowledged frames are"
             " missing (was the folder written with durability 'process' and the machine lost power?)"
         )
-    if applied < log.start and isinstance(merger, Merger):
-        raise Corrupted(f"the KV stands at {applied}, but the log starts at {log.start}: the frames between are gone")
+    rows = _counted(kv, applied) if is_counted(merger) else None
     for frames in _portions(log, max(applied, log.start)):
         writers: dict[int, Writer] = {}
         for frame in frames:
             _note(frame.header, writers, dedup)
         records = dedup.remember(writers, frames[-1].header.timestamp_ms)
-        records[APPLIED] = applied_value(frames[-1].header.end_offset)
-        kv.apply([_writes(frame, merger) for frame in frames], records)
+        writes = [_writes(frame, merger) for frame in frames]
+        rows = counted(rows, writes)
+        kv.apply(writes, {**records, **state_records(frames[-1].header.end_offset, rows)})
+    return rows
+
+
+def _counted(kv: Kv, applied: int) -> int:
+    """How many rows a KV has. One that was written before they were counted is gone through, once."""
+    rows = row_count(kv.records(ROWS))
+    if rows is None:
+        rows = kv.count()
+        kv.apply([], state_records(applied, rows))
+    return rows
 
 
 def _portions(log: Log, offset: int) -> Iterator[Sequence[Frame]]:

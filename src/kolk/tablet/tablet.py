@@ -20,12 +20,12 @@ old one is prepared again in its pass, so no frame is ever older than the merger
 A tablet knows neither names nor sessions. It revokes its own views when it closes.
 """
 
-import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
@@ -41,12 +41,11 @@ from kolk.storage.log import Log, PendingFrame
 from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
+from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
 
-APPLIED = b"applied"
-_APPLIED_VALUE = struct.Struct("<q")
 _PASS_PUTS_MAX = 1_024
 _TRUNCATE_PAGE_ROWS = 16_384
 _READER_WAIT_SECONDS = 0.005
@@ -56,6 +55,14 @@ _GET_BYTES = 16 * 2**20
 """About how much one piece of a lookup brings; most lookups are one piece."""
 READ_BYTES_MAX = 256 * 2**20
 """The most that one lookup brings: a few bytes of keys may stand for gigabytes of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """What a checkpoint holds: the log up to an offset, in rows of this version of the schema and earlier ones."""
+
+    offset: int
+    schema_id: int
 
 
 class _Pending:
@@ -83,6 +90,7 @@ class Tablet:
         dedup: Dedup,
         clock: Clock,
         signal: Signal,
+        rows: int | None = None,
     ) -> None:
         # Constant after construction.
         self.bucket = bucket
@@ -105,6 +113,7 @@ class Tablet:
         # Written under _lock, read by anyone: one reference each, replaced whole.
         self._merger = merger
         self._published = log.end
+        self._rows = rows
 
     @property
     def merger(self) -> Merger | Appender:
@@ -244,15 +253,30 @@ class Tablet:
                 return
             with self._stopping_on_failure():
                 self._kv.flush()  # the write tags of the frames that go; they would be found nowhere else
-                if is_log_table and below == self.log.end:
+                if below == self.log.end:
                     self.log.clear()
                 else:
                     self.log.trim(below)
 
     def estimate(self) -> int:
-        """About how many rows there are."""
+        """About how many rows there are, or exactly, if they are counted."""
+        rows = self._rows
+        if rows is not None:
+            return rows
         with self._reading():
             return self._kv.estimate()
+
+    def flush(self) -> None:
+        """Write the rows in memory out, beside the puts: a checkpoint right after it is quick."""
+        with self._reading():
+            self._kv.flush()
+
+    def checkpoint(self, path: Path) -> Checkpointed:
+        """Make a folder with the rows and records as they are now, and say what they are."""
+        with self._lock:
+            self._check_writable()
+            self._kv.checkpoint(path)
+            return Checkpointed(self._published, self._merger.schema.id)
 
     def fence(self, leader_epoch: int) -> None:
         """There is a leader of this epoch: one of an older epoch serves nobody any more, and its views are revoked."""
@@ -376,7 +400,9 @@ class Tablet:
         """Sync what was appended, apply it, publish it."""
         self.log.sync()
         records = self._dedup.remember(writers, self._clock.now_ms())
-        self._kv.apply(writes, {**records, APPLIED: applied_value(self.log.end)}, clear=clear)
+        if self._rows is not None:
+            self._rows = 0 if clear else counted(self._rows, writes)
+        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows)}, clear=clear)
         self._published = self.log.end
         self._signal.notify()
 
@@ -471,16 +497,6 @@ def _interrupted() -> KolkError:
     return error
 
 
-def applied_value(offset: int) -> bytes:
-    """The record that says up to where the KV has the log."""
-    return _APPLIED_VALUE.pack(offset)
-
-
 def _check_read(size: int) -> None:
     if size > READ_BYTES_MAX:
         raise TooLarge(f"the rows take more than {READ_BYTES_MAX:,} bytes together; ask for fewer at once, or scan")
-
-
-def applied_offset(value: bytes | None) -> int:
-    """The offset such a record holds; 0 for a KV that has none."""
-    return 0 if value is None else int(_APPLIED_VALUE.unpack(value)[0])

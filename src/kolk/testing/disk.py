@@ -12,6 +12,7 @@ moment. To cut the power in the *middle* of an operation, let ``power_off_after`
 
 import errno
 import random  # noqa: TID251 - this is the seam itself: each disk has its own seed
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
@@ -27,6 +28,7 @@ _OPERATIONS = (
     "sync",
     "truncate",
     "create",
+    "link",
     "replace",
     "overwrite",
     "remove",
@@ -43,8 +45,8 @@ class PowerCut(BaseException):
 class LossyDisk:
     """A ``Disk`` in memory. Thread-safe.
 
-    ``fail_next`` knows its operations as ``append``, ``sync``, ``truncate``, ``create``, ``replace``,
-    ``overwrite``, ``remove``, ``sync_folder``, ``make_folder`` and ``read``.
+    ``fail_next`` knows its operations as ``append``, ``sync``, ``truncate``, ``create``, ``link``,
+    ``replace``, ``overwrite``, ``remove``, ``sync_folder``, ``make_folder`` and ``read``.
     """
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
@@ -100,8 +102,8 @@ class LossyDisk:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes in all files."""
-        return sum(len(file.data) for file in self._live.values())
+        """The bytes in all files; one with several names counts once."""
+        return sum(len(file.data) for file in {id(file): file for file in self._live.values()}.values())
 
     def flip(self, path: str, position: int, bit: int) -> None:
         """Let one bit rot, on the disk and in memory."""
@@ -168,6 +170,21 @@ class LossyDisk:
                 sync=partial(self._sync, path, file),
                 truncate=partial(self._truncate, path, file),
             )
+
+    def link(self, path: str, to: str) -> None:
+        """See ``Disk``."""
+        with self._lock:
+            self._step("link", to)
+            if to in self._live:
+                raise FileExistsError(errno.EEXIST, "there is a file of this name", to)
+            self._live[to] = self._file(path)
+
+    def identity(self, path: str) -> tuple[int, ...]:
+        """See ``Disk``."""
+        with self._lock:
+            self._check_power()
+            file = self._file(path)
+            return id(file), len(file.data), zlib.crc32(file.data)
 
     def replace(self, path: str, data: bytes) -> None:
         """See ``Disk``. A power cut may come before each of its steps."""

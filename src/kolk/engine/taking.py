@@ -1,0 +1,316 @@
+"""How snapshots are taken: when they are due or asked for, of a whole table at one moment.
+
+Such a moment is a *cut*. The buckets that changed are checkpointed while all their locks are held, which is quick
+because a checkpoint is links, and copied afterwards, while puts go on. A bucket that has not changed keeps the snapshot
+that it has, which is of that moment too. Which snapshots make the newest cut is written down, so that it is known after
+a restart. Very many buckets are taken in groups, each of a moment of its own, and then there is no cut.
+
+``checkpoints/`` has what is being copied; it means nothing after a crash.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from kolk.codec.cut import decode_cut, encode_cut
+from kolk.engine.catalog import Catalog
+from kolk.engine.gate import Gate
+from kolk.engine.opening import Opening
+from kolk.engine.partitions import Partitions
+from kolk.engine.snapshots import Snapshots
+from kolk.engine.tablets import Tablets
+from kolk.errors import Closed, Corrupted, InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
+from kolk.model.ids import BucketId, TableId
+from kolk.model.lease import TablePins
+from kolk.model.snapshot import Snapshot, SnapshotCounts
+from kolk.model.table import TableInfo
+from kolk.runtime.clock import Clock
+from kolk.runtime.disk import Disk
+from kolk.storage.meta import Meta
+from kolk.tablet.records import APPLIED, ROWS, applied_offset, row_count
+from kolk.tablet.tablet import Checkpointed, Tablet
+
+CUT_BUCKETS_MAX = 256
+"""So many buckets are taken at one moment, for which their puts wait."""
+_TRIES = 5
+_CUT = "snapshot-cut/"
+_SPREAD = 0.618_034
+"""So that the tables of a database are not all due at once."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A checkpoint that is to become a snapshot."""
+
+    bucket: BucketId
+    path: Path
+    made: Checkpointed
+
+
+class Taking:
+    """Takes snapshots. Thread-safe: of one table one at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        disk: Disk,
+        opening: Opening,
+        catalog: Catalog,
+        partitions: Partitions,
+        tablets: Tablets,
+        snapshots: Snapshots,
+        gate: Gate,
+        meta: Meta,
+        clock: Clock,
+        interval_seconds: float,
+    ) -> None:
+        # Constant after construction.
+        self._folder = folder
+        self._disk = disk
+        self._opening = opening
+        self._catalog = catalog
+        self._partitions = partitions
+        self._tablets = tablets
+        self._snapshots = snapshots
+        self._gate = gate
+        self._meta = meta
+        self._clock = clock
+        self._interval = interval_seconds
+        self._since = clock.monotonic()
+        self._numbers = count(1)
+        self._lock = threading.RLock()
+        # Guarded by _lock: who takes which table, when the tables are due, and what became of it so far.
+        self._tables: dict[TableId, threading.RLock] = {}
+        self._due: dict[TableId, float] = {}
+        self._done: dict[TableId, float] = {}
+        self._counts: Counter[str] = Counter()
+        self._last_seconds: float | None = None
+        disk.remove_tree(str(folder))
+        disk.make_folder(str(folder))
+
+    def take(self, info: TableInfo, *, also_empty: bool = True) -> dict[BucketId, Snapshot]:
+        """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
+
+        ``also_empty`` takes those that never had anything, too: whoever wants all to have one.
+        """
+        if info.is_log:
+            raise InvalidArgument(f"{info.name} is a log table: its log is all there is, and is kept as it is")
+        with self._taking(info.id):
+            begun = self._clock.monotonic()
+            try:
+                taken = self._taken_at_last(info, also_empty=also_empty)
+            except BaseException:
+                self._count(failed=1)
+                raise
+            now = self._clock.monotonic()
+            with self._lock:
+                self._done[info.id], self._last_seconds = begun, now - begun
+            return taken
+
+    def latest(self, info: TableInfo) -> TablePins:
+        """Pin the newest snapshots of a table, those of one moment if there are such; what has none is taken first.
+        Whoever asks lets them go."""
+        for _ in range(_TRIES):
+            with self._partitions.still_for(info):
+                buckets = self._partitions.buckets(info)
+                position = self._partitions.of(info).position if info.is_partitioned else None
+                cut = self._cut(info.id)
+                is_cut = cut.keys() == set(buckets)
+                newest = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
+                wanted = cut if is_cut else {bucket: each.id for bucket, each in newest.items() if each is not None}
+                pinned = self._snapshots.pin(wanted)
+                if len(pinned) == len(buckets):
+                    return TablePins(pins=pinned, position=position, is_consistent=is_cut or len(buckets) <= 1)
+            self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+            self.take(info)
+        raise SnapshotNotFound(f"the snapshots of {info.name} come and go too quickly to be pinned; try again")
+
+    def is_cut(self, table: TableId, pins: Mapping[BucketId, int]) -> bool:
+        """Whether these snapshots are the newest that are of one moment."""
+        return len(pins) == 1 or self._cut(table) == dict(pins)
+
+    def round(self) -> None:
+        """Take what is due. Whatever becomes of it, a table is due again after the interval."""
+        for info in self._catalog.list():
+            if not info.is_log and self._is_due(info.id):
+                try:
+                    self.take(info, also_empty=False)
+                except (TableNotFound, PartitionDropped, Closed):
+                    continue  # somebody was quicker, or the database is about to close
+                except (KolkError, OSError) as error:
+                    _log.warning("no snapshot of %s was taken: %s", info.name, error)
+                finally:
+                    self._reschedule(info.id)
+
+    def forget(self, table: TableId) -> None:
+        """What is written down of a dropped table."""
+        self._meta.write([change for change in [self._meta.replacement(_key(table), None)] if change.expected])
+        with self._lock:
+            self._due.pop(table, None)
+            self._done.pop(table, None)
+
+    def counts(self) -> SnapshotCounts:
+        """What became of them so far."""
+        with self._lock:
+            done = min(self._done.values(), default=None)
+        return SnapshotCounts(
+            taken=self._counts["taken"],
+            failed=self._counts["failed"],
+            removed=self._snapshots.removed,
+            copied_bytes=self._counts["copied"],
+            last_seconds=self._last_seconds,
+            oldest_age_seconds=None if done is None else self._clock.monotonic() - done,
+        )
+
+    # --- inside
+
+    def _taken_at_last(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+        """Again, if a partition went meanwhile."""
+        for _ in range(_TRIES):
+            with suppress(PartitionDropped):
+                return self._taken(info, also_empty=also_empty)
+        return self._taken(info, also_empty=also_empty)
+
+    def _taken(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+        buckets = self._partitions.buckets(info)
+        ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
+        changed = [bucket for bucket in buckets if ends[bucket] and self._is_changed(bucket, ends[bucket])]
+        if len(changed) <= CUT_BUCKETS_MAX:
+            self._take_cut(info, buckets, changed, also_empty=also_empty)
+        else:
+            for first in range(0, len(changed), CUT_BUCKETS_MAX):
+                self._take_cut(info, (), changed[first : first + CUT_BUCKETS_MAX], also_empty=False)
+            if also_empty:
+                self._take_empty(info, [bucket for bucket in buckets if not ends[bucket]])
+        found = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
+        return {bucket: snapshot for bucket, snapshot in found.items() if snapshot is not None}
+
+    def _take_cut(
+        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], *, also_empty: bool
+    ) -> None:
+        """Take those that changed. With all ``buckets`` of the table this makes a cut, if none of the others changes
+        before all are held: then each of them stands at its snapshot at the moment of the first look."""
+        with ExitStack() as made:
+            with self._tablets.use(info, changed) as tablets:
+                for tablet in tablets:
+                    tablet.flush()
+                with self._partitions.still_for(info), self._gate.exclusive():
+                    copies = self._checkpoint(tablets, made)
+                    others = set(buckets) - set(changed)
+                    is_cut = buckets == self._partitions.buckets(info) and not any(
+                        self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
+                    )
+            self._publish(info, copies)
+        if also_empty:
+            self._take_empty(info, [bucket for bucket in others if not self._tablets.known_end(bucket)])
+        if is_cut:
+            self._write_cut(info.id, buckets)
+
+    def _checkpoint(self, tablets: Sequence[Tablet], made: ExitStack) -> list[_Copy]:
+        """Checkpoints of one moment; they go with ``made``."""
+        with ExitStack() as held:
+            for tablet in tablets:
+                held.enter_context(tablet.held())
+            copies: list[_Copy] = []
+            for tablet in tablets:
+                path = self._folder / str(next(self._numbers))
+                made.callback(self._clear, path)
+                copies.append(_Copy(tablet.bucket, path, tablet.checkpoint(path)))
+            return copies
+
+    def _publish(self, info: TableInfo, copies: Sequence[_Copy]) -> None:
+        """Make snapshots of checkpoints; one that fails does not keep the others from it."""
+        failure: Exception | None = None
+        for each in copies:
+            try:
+                self._check_wanted(each.bucket)
+                snapshot = self._snapshots.of(each.bucket).publish(self._facts(each), str(each.path))
+            except (KolkError, OSError) as error:
+                failure = failure or error
+                continue
+            finally:
+                self._clear(each.path)  # its links keep files that the bucket may want to be rid of
+            self._count(taken=1, copied=snapshot.new_bytes)
+        self._snapshots.note_due(each.bucket for each in copies)
+        self._snapshots.reclaim(len(copies))
+        if failure is not None:
+            raise failure
+
+    def _facts(self, each: _Copy) -> Snapshot:
+        """What the checkpoint itself says that it is."""
+        with closing(self._opening.read_only(each.path)) as kv:
+            offset, rows = applied_offset(kv.records(APPLIED)), row_count(kv.records(ROWS))
+        if offset != each.made.offset:
+            raise Corrupted(
+                f"a checkpoint of bucket {each.bucket.name} stands at {offset} and not at {each.made.offset}; the"
+                " snapshot is not taken, reopen the database"
+            )
+        return Snapshot(id=0, offset=offset, rows=rows, schema_id=each.made.schema_id, taken_ms=self._clock.now_ms())
+
+    def _take_empty(self, info: TableInfo, buckets: Sequence[BucketId]) -> None:
+        facts = Snapshot(id=0, offset=0, rows=0, schema_id=info.schema.id, taken_ms=self._clock.now_ms())
+        for bucket in buckets:
+            snapshots = self._snapshots.of(bucket)
+            if snapshots.newest() is None:
+                self._check_wanted(bucket)
+                snapshots.publish(facts, "")
+                self._count(taken=1)
+
+    def _is_changed(self, bucket: BucketId, end: int | None) -> bool:
+        """Whether a bucket whose log ends there has something that its newest snapshot has not."""
+        newest = self._snapshots.of(bucket).newest()
+        return end is None or end != (0 if newest is None else newest.offset)
+
+    def _check_wanted(self, bucket: BucketId) -> None:
+        self._catalog.by_id(bucket.table)
+        self._partitions.check_alive(bucket)
+
+    def _write_cut(self, table: TableId, buckets: Sequence[BucketId]) -> None:
+        """Write down that the newest snapshots are of one moment; not if some buckets have none."""
+        newest = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
+        cut = {bucket: each.id for bucket, each in newest.items() if each is not None}
+        if len(cut) == len(buckets) and cut != self._cut(table):
+            with suppress(TableNotFound):
+                self._catalog.by_id(table)
+                self._meta.write([self._meta.replacement(_key(table), encode_cut(cut))])
+
+    def _cut(self, table: TableId) -> dict[BucketId, int]:
+        record = self._meta.get(_key(table))
+        return {} if record is None else decode_cut(table, record.value)
+
+    def _clear(self, path: Path) -> None:
+        try:
+            if self._disk.exists(str(path)):
+                self._disk.remove_tree(str(path))
+        except OSError as error:
+            _log.warning("%s is left for the next start: %s", path, error)
+
+    @contextmanager
+    def _taking(self, table: TableId) -> Iterator[None]:
+        with self._lock:
+            lock = self._tables.setdefault(table, threading.RLock())
+        with lock:
+            yield
+
+    def _is_due(self, table: TableId) -> bool:
+        with self._lock:
+            first = self._since + self._interval * (table * _SPREAD % 1.0)
+            return self._clock.monotonic() >= self._due.setdefault(table, first)
+
+    def _reschedule(self, table: TableId) -> None:
+        with self._lock:
+            self._due[table] = self._clock.monotonic() + self._interval
+
+    def _count(self, **by: int) -> None:
+        with self._lock:
+            self._counts.update(by)
+
+
+def _key(table: TableId) -> str:
+    return f"{_CUT}{table:012}"
