@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kolk.client.changelog import Changelog, OnPartition
 from kolk.client.link import Link
-from kolk.client.resume import Between, Resumption
+from kolk.client.resume import LOSSES_MAX, Between, Resumption
 from kolk.client.service import ScanPages
 from kolk.errors import Closed, HolderLost, InvalidArgument, KolkError, Unavailable, UnknownOrExpiredScan
 from kolk.model.durations import Duration
@@ -22,8 +22,6 @@ from kolk.model.page import changelog_schema
 from kolk.model.predicate import Predicate
 from kolk.model.scan import ScanPage, ScanRequest
 from kolk.model.table import TableInfo, check_partitions_only
-
-_LOSSES_MAX = 100
 
 
 class Bootstrap:
@@ -99,7 +97,7 @@ class Bootstrap:
                 yield from self._scanned()
             except (UnknownOrExpiredScan, Unavailable) as lost:
                 self._losses += 1
-                if isinstance(lost, Closed) or self._is_closed or self._losses > _LOSSES_MAX:
+                if isinstance(lost, Closed) or self._is_closed or self._losses > LOSSES_MAX:
                     raise
                 self._lost = lost
             else:

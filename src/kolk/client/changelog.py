@@ -42,6 +42,10 @@ COMMIT_INTERVAL_SECONDS = 5.0
 T = TypeVar("T")
 
 
+def ignored(event: PartitionEvent) -> None:
+    """An ``OnPartition`` for whoever sees in the rows what became of a partition."""
+
+
 class Changelog:
     """Iterate for ``pa.RecordBatch`` pages with the change columns. A context manager.
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.client.changelog import Changelog
+from kolk.client.changelog import Changelog, ignored
 from kolk.client.link import Link
 from kolk.errors import InvalidArgument
-from kolk.model.partition import PARTITIONS, PartitionEvent
+from kolk.model.partition import PARTITIONS
 from kolk.model.scan import Resumed, ScanPage, ScanRequest
 from kolk.model.schema import CHANGE_COLUMN_NAMES
 from kolk.model.table import TableInfo
@@ -59,7 +59,7 @@ def last_rows(link: Link, info: TableInfo, request: ScanRequest) -> LastRows:
         buckets=request.buckets,
         where=request.where,
         schema=info.schema.id,
-        on_partition=_ignored,
+        on_partition=ignored,
     )
     with log:
         batches = list(log)
@@ -83,7 +83,3 @@ def check_source(source: str, resume: str, *, is_log: bool, is_shared: bool) -> 
         raise InvalidArgument('source="log" is for log tables; the changes of this one are in table.changelog()')
     if source not in ("live", "log"):
         raise InvalidArgument("source is 'live', or 'log' for a log table; others are not available in this version")
-
-
-def _ignored(event: PartitionEvent) -> None:
-    """A partition that goes meanwhile takes its rows away."""

@@ -19,11 +19,13 @@ from kolk.client.link import Link
 from kolk.client.service import ScanPages
 from kolk.codec.key import KeyCodec
 from kolk.errors import HolderLost, OffsetOutOfRange
-from kolk.model.partition import PARTITIONS, PartitionEvent
+from kolk.model.partition import PARTITIONS
 from kolk.model.scan import Resumed, ScanRequest
 from kolk.model.schema import CHANGE_COLUMN_NAMES
 from kolk.model.table import TableInfo
 
+LOSSES_MAX = 100
+"""How often one result is mended before it is given up: a server that fails so often needs help of another kind."""
 _CHANGE_TYPE, _, _, _BUCKET = CHANGE_COLUMN_NAMES
 _PRESENT = pa.array(["+I", "+U"])
 _BEFORE = "-U"
@@ -129,7 +131,3 @@ def _typed() -> Iterator[None]:
         yield
     except OffsetOutOfRange as error:
         raise HolderLost(f"the changes that would mend this scan are gone ({error}); scan again") from error
-
-
-def ignored(event: PartitionEvent) -> None:
-    """What became of a partition shows in the rows."""

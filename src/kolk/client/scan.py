@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from kolk.client.changelog import OnPartition, ignored
 from kolk.client.link import Link
-from kolk.client.resume import Resumption, ignored
+from kolk.client.resume import LOSSES_MAX, Resumption
 from kolk.client.service import ScanPages
 from kolk.errors import Closed, InvalidArgument, KolkError, PartitionDropped, Unavailable, UnknownOrExpiredScan
-from kolk.model.partition import PartitionEvent
 from kolk.model.scan import ScanPage
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Found = dict[str, list[pa.RecordBatch]]
 OnProgress = Callable[[int, int | None], object]
-_LOSSES_MAX = 100
-"""How often one result is mended before it is given up: a server that fails so often needs help of another kind."""
 
 
 class Scan:
@@ -41,7 +39,7 @@ class Scan:
         self,
         link: Link,
         pages: ScanPages,
-        on_partition: Callable[[PartitionEvent], object] | None = None,
+        on_partition: OnPartition | None = None,
         on_progress: OnProgress | None = None,
         resumption: Resumption | None = None,
         schema: pa.Schema | None = None,
@@ -164,7 +162,7 @@ class Scan:
                     _sort_in(self._found, page)
             except (UnknownOrExpiredScan, Unavailable, PartitionDropped) as lost:
                 self._losses += 1
-                if isinstance(lost, Closed) or self._losses > _LOSSES_MAX:
+                if isinstance(lost, Closed) or self._losses > LOSSES_MAX:
                     raise
                 self._go_on(resumption, lost)
             else:
