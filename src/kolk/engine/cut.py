@@ -278,7 +278,7 @@ def sent_bytes(batch: pa.RecordBatch) -> int:
 @lru_cache(maxsize=256)
 def _head_bytes(schema: pa.Schema) -> int:
     """How many of these a batch takes without any row. (A slice without rows takes more.)"""
-    return sent_bytes(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
+    return sent_bytes(pa.RecordBatch.from_pylist([], schema=schema))
 
 
 def _gone(partition: str) -> PartitionEvent:

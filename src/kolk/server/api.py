@@ -26,7 +26,6 @@ from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
 from kolk.server.records import (
-    empty,
     event_record,
     follower_record,
     partition_record,
@@ -220,7 +219,7 @@ class Api:
 
     def _follow(self, info: TableInfo, follow: m.Follow, where: Predicate | None, schema: Schema) -> Streamed:
         pages = self._engine.open_changes(info.id, follow.starts, follow.stops, where, follow.schema_id)
-        nothing = empty(changelog_schema(schema))
+        nothing = pa.RecordBatch.from_pylist([], schema=changelog_schema(schema))
         try:
             yield nothing, SIGN_OF_LIFE
             while not pages.is_finished:

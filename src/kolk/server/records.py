@@ -1,7 +1,5 @@
 """What the server tells of tables, partitions, followers and events, as messages."""
 
-import pyarrow as pa
-
 from kolk.codec.table import encode_table
 from kolk.errors import InvalidArgument
 from kolk.model.follower import Follower
@@ -20,11 +18,6 @@ def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | No
     for name in names:
         schema.column(name)
     return tuple(names)
-
-
-def empty(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def partition_record(partition: Partition) -> m.PartitionRecord:

@@ -17,7 +17,7 @@ from kolk.model.grant import Operation, Principal
 from kolk.model.predicate import Predicate
 from kolk.model.scan import START, ScanInfo, ScanPage, ScanRequest
 from kolk.model.table import TableInfo
-from kolk.server.records import empty, event_record, shown_names
+from kolk.server.records import event_record, shown_names
 from kolk.wire import messages as m
 
 STREAM_PAGE_BYTES = 2**20
@@ -89,7 +89,7 @@ class Scanning:
         opened = scans.join(asked.scan, principal.name, asked.buckets)
         place = scans.place(asked.scan, asked.token) if asked.token else START
         only = None if asked.buckets is None else frozenset(asked.buckets)
-        nothing = empty(opened.arrow)
+        nothing = pa.RecordBatch.from_pylist([], schema=opened.arrow)
 
         def pages() -> Streamed:
             nonlocal place
