@@ -192,6 +192,11 @@ def test_a_record_in_an_answer_is_the_one_that_was_put_there(record):
     assert m.as_record(answer.result, type(record)) == record
 
 
+@given(plain=PLAIN)
+def test_a_part_of_an_answer_that_is_something_else_is_refused(plain):
+    _is_typed(lambda: m.as_record(plain, m.ScanRecord))
+
+
 @pytest.mark.parametrize("page_bytes", [None, 0, -1, 2**31])
 @pytest.mark.parametrize("kind", [m.OpenScan, m.NextPage])
 def test_a_page_without_a_size_or_of_no_size_is_no_message(kind, page_bytes):

@@ -543,7 +543,10 @@ def decode_answer(head: bytes | memoryview | pa.Buffer) -> Answer:
 
 def as_record(plain: Any, kind: type[T]) -> T:
     """A part of an answer, which is decoded as plain values, as what it is."""
-    return msgspec.convert(plain, kind)
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise _strange(error) from error
 
 
 def decode_page(head: bytes | memoryview | pa.Buffer) -> Page:
@@ -559,4 +562,8 @@ def _decode(
     try:
         return decoder.decode(memoryview(head))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"this is no message of Kolk's protocol: {error}") from error
+        raise _strange(error) from error
+
+
+def _strange(error: Exception) -> InvalidArgument:
+    return InvalidArgument(f"this is no message of Kolk's protocol: {error}")
