@@ -1,6 +1,7 @@
 """Messages as bytes: what is encoded is decoded, and what is no message is refused with a name."""
 
 import contextlib
+import datetime
 
 import msgspec
 import pyarrow as pa
@@ -9,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kolk.errors import InvalidArgument, InvalidInput, TooLarge
+from kolk.model.follower import Follower, FollowerState, Session
+from kolk.model.partition import Partition
+from kolk.model.scan import ScanInfo
 from kolk.wire import messages as m
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -19,6 +23,8 @@ WRITERS = st.binary(min_size=16, max_size=16)
 SCAN_IDS = st.text(st.characters(codec="utf-8"), max_size=64)
 PAGE_BYTES = st.integers(1, 2**31 - 1)
 BUCKETS = st.none() | st.lists(TEXTS, max_size=4)
+OFFSETS = st.dictionaries(TEXTS, INT64, max_size=4)
+MOMENTS = st.datetimes(timezones=st.just(datetime.UTC))
 
 VERSIONS = st.integers(0, 65_535)
 COLUMNS = st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS)
@@ -145,7 +151,7 @@ RECORDS = st.one_of(
         m.ScanRecord,
         scan=TEXTS,
         table=IDS,
-        offsets=st.dictionaries(TEXTS, INT64, max_size=4),
+        offsets=OFFSETS,
         schema_id=VERSIONS,
         names=st.none() | NAMES,
         estimate=st.none() | INT64,
@@ -153,19 +159,32 @@ RECORDS = st.one_of(
         first=st.none() | PARTS,
     ),
     st.builds(
-        m.ScanListed,
+        ScanInfo,
         id=TEXTS,
         table=TEXTS,
         principal=TEXTS,
-        shared=st.booleans(),
-        drained=st.booleans(),
+        is_shared=st.booleans(),
+        is_drained=st.booleans(),
         views=INT64,
         rows=INT64,
         size_bytes=INT64,
-        opened_ms=INT64,
-        last_use_ms=INT64,
-        expires_ms=st.none() | INT64,
+        opened=MOMENTS,
+        last_use=MOMENTS,
+        expires=st.none() | MOMENTS,
     ),
+    st.builds(
+        Follower,
+        table=TEXTS,
+        name=TEXTS,
+        offsets=OFFSETS,
+        lag=INT64,
+        pinned_bytes=INT64,
+        last_use=MOMENTS,
+        expires=MOMENTS,
+        state=st.sampled_from(FollowerState),
+    ),
+    st.builds(Session, epoch=INT64, offsets=OFFSETS),
+    st.builds(Partition, id=INT64, name=TEXTS, created_ms=INT64),
 )
 DECODERS = {
     m.decode_action: ACTIONS,
@@ -192,9 +211,10 @@ def test_a_record_in_an_answer_is_the_one_that_was_put_there(record):
     assert m.as_record(answer.result, type(record)) == record
 
 
-@given(plain=PLAIN)
-def test_a_part_of_an_answer_that_is_something_else_is_refused(plain):
-    _is_typed(lambda: m.as_record(plain, m.ScanRecord))
+@pytest.mark.parametrize("kind", [m.ScanRecord, m.ScanPart, ScanInfo, Follower, Session, Partition])
+@given(plain=PLAIN | RECORDS.map(m.encode).map(msgspec.msgpack.decode))
+def test_a_part_of_an_answer_that_is_something_else_is_refused(kind, plain):
+    _is_typed(lambda: m.as_record(plain, kind))
 
 
 @pytest.mark.parametrize("page_bytes", [None, 0, -1, 2**31])

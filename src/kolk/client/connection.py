@@ -39,9 +39,8 @@ from kolk.errors import (
     Unreachable,
     UsedAfterFork,
 )
-from kolk.model.durations import moment
 from kolk.model.evolution import Operation
-from kolk.model.follower import Follower, FollowerState, Session
+from kolk.model.follower import Follower, Session
 from kolk.model.ids import PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.partition import Partition
@@ -188,17 +187,18 @@ class Connection:
 
     def partitions(self, table: TableId) -> list[Partition]:
         """See ``Service``."""
-        return [_partition(record) for record in self._act(m.ListPartitions(table=table))]
+        return m.as_record(self._act(m.ListPartitions(table=table)), list[Partition])
 
     def add_partition(self, table: TableId, name: str, *, if_not_exists: bool = False) -> Partition:
         """See ``Service``. If an answer was lost, a partition that is there now has been made by us."""
         lost: list[KolkError] = []
         try:
-            return _partition(self._act(m.AddPartition(table=table, name=name, if_not_exists=if_not_exists), lost=lost))
+            made = self._act(m.AddPartition(table=table, name=name, if_not_exists=if_not_exists), lost=lost)
         except PartitionExists:
             if not lost:
                 raise
-            return _partition(self._act(m.AddPartition(table=table, name=name, if_not_exists=True)))
+            made = self._act(m.AddPartition(table=table, name=name, if_not_exists=True))
+        return m.as_record(made, Partition)
 
     def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
         """See ``Service``. A retry after a lost answer must not drop a new partition of that name, hence the number."""
@@ -309,7 +309,7 @@ class Connection:
 
     def list_scans(self) -> list[ScanInfo]:
         """See ``Service``."""
-        return [_scan_info(m.as_record(each, m.ScanListed)) for each in self._act(m.ListScans())]
+        return m.as_record(self._act(m.ListScans()), list[ScanInfo])
 
     def close_scan(self, scan: str) -> bool:
         """See ``Service``. If an answer was lost, one that is not there has been ended by us."""
@@ -372,8 +372,7 @@ class Connection:
         """See ``Service``. The server knows a retry by its reader."""
         given = None if starts is None else dict(starts)
         request = m.OpenFollower(table=table, name=name, reader=reader.to_bytes(16, "big"), starts=given)
-        found = self._act(request)
-        return Session(epoch=found["epoch"], offsets=found["offsets"])
+        return m.as_record(self._act(request), Session)
 
     def commit_follower(self, table: TableId, name: str, epoch: int, offsets: Mapping[str, int]) -> None:
         """See ``Service``."""
@@ -392,7 +391,7 @@ class Connection:
         """See ``Service``. They come in pieces."""
         found: list[Follower] = []
         while records := self._act(m.ListFollowers(after=(found[-1].table, found[-1].name) if found else None)):
-            found += [_follower(record) for record in records]
+            found += m.as_record(records, list[Follower])
         return found
 
     def close(self) -> None:
@@ -507,39 +506,6 @@ def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
 
 def _list(names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else list(names)
-
-
-def _partition(record: Mapping[str, Any]) -> Partition:
-    return Partition(id=record["id"], name=record["name"], created_ms=record["created_ms"])
-
-
-def _follower(record: Mapping[str, Any]) -> Follower:
-    return Follower(
-        table=record["table"],
-        name=record["name"],
-        offsets=record["offsets"],
-        lag=record["lag"],
-        pinned_bytes=record["pinned_bytes"],
-        last_use=moment(record["last_use_ms"]),
-        expires=moment(record["expires_ms"]),
-        state=FollowerState(record["state"]),
-    )
-
-
-def _scan_info(record: m.ScanListed) -> ScanInfo:
-    return ScanInfo(
-        id=record.id,
-        table=record.table,
-        principal=record.principal,
-        is_shared=record.shared,
-        is_drained=record.drained,
-        views=record.views,
-        rows=record.rows,
-        size_bytes=record.size_bytes,
-        opened=moment(record.opened_ms),
-        last_use=moment(record.last_use_ms),
-        expires=None if record.expires_ms is None else moment(record.expires_ms),
-    )
 
 
 def _table(record: Mapping[str, Any]) -> TableInfo:

@@ -14,6 +14,7 @@ from kolk.codec.table import encode_schema
 from kolk.engine.database import Engine
 from kolk.engine.rows import GET_KEYS_MAX
 from kolk.errors import InvalidArgument, PermissionDenied, TableExists, TableNotFound
+from kolk.model.follower import Follower
 from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
@@ -25,13 +26,7 @@ from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
-from kolk.server.records import (
-    event_record,
-    follower_record,
-    partition_record,
-    shown_names,
-    table_record,
-)
+from kolk.server.records import event_record, shown_names, table_record
 from kolk.server.scanning import Scanning
 from kolk.server.watch import Served
 from kolk.wire import messages as m
@@ -144,10 +139,9 @@ class Api:
         served.table = str(info.name)
         match action:
             case m.ListPartitions():
-                return [partition_record(partition) for partition in self._engine.partitions(info.id)]
+                return self._engine.partitions(info.id)
             case m.AddPartition():
-                made = self._engine.add_partition(info.id, action.name, if_not_exists=action.if_not_exists)
-                return partition_record(made)
+                return self._engine.add_partition(info.id, action.name, if_not_exists=action.if_not_exists)
             case m.DropPartition():
                 return self._engine.drop_partition(info.id, action.name, action.number)
 
@@ -162,28 +156,27 @@ class Api:
                 return self._engine.offsets_at(info.id, action.timestamp_ms)
             case m.OpenFollower():
                 reader = int.from_bytes(action.reader, "big")
-                session = self._engine.open_follower(info.id, action.name, reader, action.starts)
-                return {"epoch": session.epoch, "offsets": session.offsets}
+                return self._engine.open_follower(info.id, action.name, reader, action.starts)
             case m.CommitFollower():
                 return self._engine.commit_follower(info.id, action.name, action.epoch, action.offsets)
             case m.DropFollower():
                 return self._engine.drop_follower(info.id, action.name)
 
-    def _followers(self, principal: Principal, wanted: m.ListFollowers) -> list[m.FollowerRecord]:
+    def _followers(self, principal: Principal, wanted: m.ListFollowers) -> list[Follower]:
         """The next followers; so many that the answer fits a message, whatever the number of buckets."""
         after = None if wanted.after is None else (TableName.parse(wanted.after[0]), wanted.after[1])
         seen = self._described(principal)
-        records: list[m.FollowerRecord] = []
+        found: list[Follower] = []
         offsets = 0
         for info in seen if after is None else [info for info in seen if info.name >= after[0]]:
             for follower in self._engine.followers([info]):
                 if after is not None and (info.name, follower.name) <= after:
                     continue
                 offsets += len(follower.offsets)
-                if records and offsets > _OFFSETS_PER_ANSWER:
-                    return records
-                records.append(follower_record(follower))
-        return records
+                if found and offsets > _OFFSETS_PER_ANSWER:
+                    return found
+                found.append(follower)
+        return found
 
     def _described(self, principal: Principal) -> list[TableInfo]:
         return [info for info in self._engine.tables() if principal.may(Operation.DESCRIBE, info.name)]

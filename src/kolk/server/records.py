@@ -1,9 +1,8 @@
-"""What the server tells of tables, partitions, followers and events, as messages."""
+"""What the server tells of tables and events, as messages."""
 
 from kolk.codec.table import encode_table
 from kolk.errors import InvalidArgument
-from kolk.model.follower import Follower
-from kolk.model.partition import Partition, PartitionEvent
+from kolk.model.partition import PartitionEvent
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.wire import messages as m
@@ -20,28 +19,9 @@ def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | No
     return tuple(names)
 
 
-def partition_record(partition: Partition) -> m.PartitionRecord:
-    """A partition."""
-    return m.PartitionRecord(partition.id, partition.name, partition.created_ms)
-
-
 def event_record(event: PartitionEvent) -> m.EventRecord:
     """What became of a partition."""
     return m.EventRecord(event.kind.value, event.partition, event.position, event.timestamp_ms, event.unread)
-
-
-def follower_record(follower: Follower) -> m.FollowerRecord:
-    """A follower."""
-    return m.FollowerRecord(
-        table=follower.table,
-        name=follower.name,
-        offsets=follower.offsets,
-        lag=follower.lag,
-        pinned_bytes=follower.pinned_bytes,
-        last_use_ms=round(follower.last_use.timestamp() * 1_000),
-        expires_ms=round(follower.expires.timestamp() * 1_000),
-        state=follower.state.value,
-    )
 
 
 def table_record(info: TableInfo) -> m.TableRecord:

@@ -5,7 +5,6 @@ whoever reads on must still be allowed to read its table.
 """
 
 from collections.abc import Callable, Generator
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from kolk.engine.scans import Opened
 from kolk.errors import TableNotFound
 from kolk.model.grant import Operation, Principal
 from kolk.model.predicate import Predicate
-from kolk.model.scan import START, ScanInfo, ScanPage, ScanRequest
+from kolk.model.scan import START, ScanPage, ScanRequest
 from kolk.model.table import TableInfo
 from kolk.server.records import event_record, shown_names
 from kolk.wire import messages as m
@@ -45,7 +44,7 @@ class Scanning:
                 return self._close(principal, action)
             case m.ListScans():
                 seen = self._tables(principal, Operation.DESCRIBE)
-                return [_listed(each) for each in self._engine.list_scans() if each.table in seen]
+                return [each for each in self._engine.list_scans() if each.table in seen]
 
     def open(self, principal: Principal, asked: m.OpenScan) -> tuple[TableInfo, Answered]:
         """Open a scan; its first page is in the answer."""
@@ -144,23 +143,3 @@ def _record(opened: Opened, first: m.ScanPart | None) -> m.ScanRecord:
 def _part(page: ScanPage) -> m.ScanPart:
     event = None if page.event is None else event_record(page.event)
     return m.ScanPart(token=page.token, runs=list(page.runs), last=page.is_last, event=event)
-
-
-def _listed(info: ScanInfo) -> m.ScanListed:
-    return m.ScanListed(
-        id=info.id,
-        table=info.table,
-        principal=info.principal,
-        shared=info.is_shared,
-        drained=info.is_drained,
-        views=info.views,
-        rows=info.rows,
-        size_bytes=info.size_bytes,
-        opened_ms=_milliseconds(info.opened),
-        last_use_ms=_milliseconds(info.last_use),
-        expires_ms=None if info.expires is None else _milliseconds(info.expires),
-    )
-
-
-def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000)

@@ -19,7 +19,7 @@ from kolk.errors import InvalidArgument, TooLarge
 from kolk.model.ids import PlainTag
 from kolk.model.scan import NONCE_LENGTH_MAX
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised when an older peer would misunderstand; both sides must have the same."""
 
 HEAD_BYTES_MAX = 4 * 2**20
@@ -379,14 +379,6 @@ class TableRecord(msgspec.Struct, frozen=True):
     record: bytes
 
 
-class PartitionRecord(msgspec.Struct, frozen=True):
-    """A partition."""
-
-    id: Table
-    name: str
-    created_ms: int
-
-
 class EventRecord(msgspec.Struct, frozen=True):
     """What became of a partition."""
 
@@ -397,21 +389,12 @@ class EventRecord(msgspec.Struct, frozen=True):
     unread: int | None
 
 
-class FollowerRecord(msgspec.Struct, frozen=True):
-    """A follower, as a list of them shows it."""
-
-    table: str
-    name: str
-    offsets: dict[str, int]
-    lag: int
-    pinned_bytes: int
-    last_use_ms: int
-    expires_ms: int
-    state: str
-
-
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The head of an answer: a result in plain values, or an error as ``wire.status`` writes it."""
+    """The head of an answer: a result, or an error as ``wire.status`` writes it.
+
+    A result is plain values, a record or a value of the model (a partition, a follower, a scan of a list), which is a
+    map of its fields; ``as_record`` reads it back. A moment is MessagePack's own timestamp.
+    """
 
     result: Any = None
     error: bytes | None = None
@@ -446,22 +429,6 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     estimate: int | None = None
     resumed: ResumedRecord | None = None
     first: ScanPart | None = None
-
-
-class ScanListed(msgspec.Struct, frozen=True):
-    """An open scan, as a list of them shows it."""
-
-    id: str
-    table: str
-    principal: str
-    shared: bool
-    drained: bool
-    views: int
-    rows: int
-    size_bytes: int
-    opened_ms: int
-    last_use_ms: int
-    expires_ms: int | None
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
