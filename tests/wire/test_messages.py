@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kolk.errors import InvalidArgument, InvalidInput, TooLarge
 from kolk.model.follower import Follower, FollowerState, Session
-from kolk.model.partition import Partition
-from kolk.model.scan import ScanInfo
+from kolk.model.partition import Partition, PartitionEvent, PartitionEventKind
+from kolk.model.scan import Resumed, ScanInfo
 from kolk.wire import messages as m
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -127,12 +127,17 @@ PLAIN = st.recursive(
 )
 ANSWERS = st.builds(m.Answer, result=PLAIN, error=st.none() | st.binary(max_size=40))
 EVENTS = st.builds(
-    m.EventRecord, kind=TEXTS, partition=TEXTS, position=INT64, timestamp_ms=INT64, unread=st.none() | INT64
+    PartitionEvent,
+    kind=st.sampled_from(PartitionEventKind),
+    partition=TEXTS,
+    position=INT64,
+    timestamp_ms=INT64,
+    unread=st.none() | INT64,
 )
 PARTS = st.builds(
     m.ScanPart,
     token=TEXTS,
-    runs=st.lists(st.tuples(TEXTS, INT64), max_size=3),
+    runs=st.lists(st.tuples(TEXTS, INT64), max_size=3).map(tuple),
     last=st.booleans(),
     event=st.none() | EVENTS,
 )
@@ -155,7 +160,7 @@ RECORDS = st.one_of(
         schema_id=VERSIONS,
         names=st.none() | NAMES,
         estimate=st.none() | INT64,
-        resumed=st.none() | st.builds(m.ResumedRecord, NAMES, st.none() | TEXTS, st.binary(max_size=20)),
+        resumed=st.none() | st.builds(Resumed, NAMES.map(tuple), st.none() | TEXTS, st.binary(max_size=20)),
         first=st.none() | PARTS,
     ),
     st.builds(

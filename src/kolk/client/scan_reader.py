@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from kolk.client.retry import Deadline, Retry
-from kolk.client.streams import Stream, event_of
+from kolk.client.streams import Stream
 from kolk.errors import Closed, KolkError, TimedOut, UnknownOrExpiredScan, Unreachable
-from kolk.model.scan import Resumed, ScanPage
+from kolk.model.scan import ScanPage
 from kolk.wire import messages as m
 from kolk.wire.rows import read_answer
 
@@ -69,7 +69,7 @@ class RemoteScan:
         self.offsets = dict(record.offsets)
         self.schema = schema
         self.estimate = record.estimate
-        self.resumed = _resumed(record)
+        self.resumed = record.resumed
         self._calls = calls
         self._retry = retry
         self._cursor = cursor
@@ -166,10 +166,4 @@ def opened_scan(
 def _page(part: m.ScanPart, rows: pa.Buffer | None, schema: pa.Schema, batch: pa.RecordBatch | None = None) -> ScanPage:
     if batch is None and rows is not None and rows.size:
         batch = read_answer(rows, schema)
-    event = None if part.event is None else event_of(part.event)
-    return ScanPage(batch, tuple((bucket, count) for bucket, count in part.runs), part.token, part.last, event)
-
-
-def _resumed(record: m.ScanRecord) -> Resumed | None:
-    found = record.resumed
-    return None if found is None else Resumed(tuple(found.whole), found.bucket, found.key)
+    return ScanPage(batch, part.runs, part.token, part.last, part.event)

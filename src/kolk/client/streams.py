@@ -19,7 +19,7 @@ from kolk.client.retry import Deadline, Retry
 from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable, UsedAfterFork
 from kolk.model.ids import PlainTag
 from kolk.model.page import ChangelogPage, changelog_schema
-from kolk.model.partition import PartitionEvent, PartitionEventKind, after
+from kolk.model.partition import PartitionEvent, after
 from kolk.model.schema import Schema
 from kolk.wire import messages as m
 from kolk.wire.rows import read_answer
@@ -204,9 +204,8 @@ class ChangeStream:
             raise
         batch, page = (None, _NOTHING) if found is None else found
         if page.event is not None:
-            event = event_of(page.event)
-            self._offsets = after(event, self._offsets)
-            return event
+            self._offsets = after(page.event, self._offsets)
+            return page.event
         if page.bucket is None:
             return None
         if page.rows:
@@ -258,17 +257,6 @@ def result(answer: m.Answer) -> Any:
     if answer.error is not None:
         raise decode_error(answer.error)
     return answer.result
-
-
-def event_of(record: m.EventRecord) -> PartitionEvent:
-    """What became of a partition."""
-    return PartitionEvent(
-        kind=PartitionEventKind(record.kind),
-        partition=record.partition,
-        position=record.position,
-        timestamp_ms=record.timestamp_ms,
-        unread=record.unread,
-    )
 
 
 def typed(error: Exception, address: Address) -> KolkError:

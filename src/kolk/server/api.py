@@ -26,7 +26,7 @@ from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
-from kolk.server.records import event_record, shown_names, table_record
+from kolk.server.records import shown_names, table_record
 from kolk.server.scanning import Scanning
 from kolk.server.watch import Served
 from kolk.wire import messages as m
@@ -220,7 +220,7 @@ class Api:
                 if found is None:
                     yield nothing, SIGN_OF_LIFE
                 elif isinstance(found, PartitionEvent):
-                    yield nothing, m.Page(event=event_record(found))
+                    yield nothing, m.Page(event=found)
                 else:
                     yield _changes(*found, schema, nothing)
         finally:

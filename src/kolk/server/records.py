@@ -1,8 +1,7 @@
-"""What the server tells of tables and events, as messages."""
+"""Tables and their columns, between the messages and the engine."""
 
 from kolk.codec.table import encode_table
 from kolk.errors import InvalidArgument
-from kolk.model.partition import PartitionEvent
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.wire import messages as m
@@ -17,11 +16,6 @@ def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | No
     for name in names:
         schema.column(name)
     return tuple(names)
-
-
-def event_record(event: PartitionEvent) -> m.EventRecord:
-    """What became of a partition."""
-    return m.EventRecord(event.kind.value, event.partition, event.position, event.timestamp_ms, event.unread)
 
 
 def table_record(info: TableInfo) -> m.TableRecord:

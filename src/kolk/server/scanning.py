@@ -16,7 +16,7 @@ from kolk.model.grant import Operation, Principal
 from kolk.model.predicate import Predicate
 from kolk.model.scan import START, ScanPage, ScanRequest
 from kolk.model.table import TableInfo
-from kolk.server.records import event_record, shown_names
+from kolk.server.records import shown_names
 from kolk.wire import messages as m
 
 STREAM_PAGE_BYTES = 2**20
@@ -127,19 +127,17 @@ class Scanning:
 
 
 def _record(opened: Opened, first: m.ScanPart | None) -> m.ScanRecord:
-    request, resumed = opened.request, opened.resumed
     return m.ScanRecord(
         scan=opened.id,
         table=opened.table,
         offsets=opened.offsets,
         schema_id=opened.schema.id,
-        names=None if request.names is None else list(request.names),
+        names=None if opened.request.names is None else list(opened.request.names),
         estimate=opened.estimate,
-        resumed=None if resumed is None else m.ResumedRecord(list(resumed.whole), resumed.bucket, resumed.key),
+        resumed=opened.resumed,
         first=first,
     )
 
 
 def _part(page: ScanPage) -> m.ScanPart:
-    event = None if page.event is None else event_record(page.event)
-    return m.ScanPart(token=page.token, runs=list(page.runs), last=page.is_last, event=event)
+    return m.ScanPart(token=page.token, runs=page.runs, last=page.is_last, event=page.event)

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument, TooLarge
 from kolk.model.ids import PlainTag
-from kolk.model.scan import NONCE_LENGTH_MAX
+from kolk.model.partition import PartitionEvent
+from kolk.model.scan import NONCE_LENGTH_MAX, Resumed
 
 PROTOCOL = 4
 """Raised when an older peer would misunderstand; both sides must have the same."""
@@ -379,16 +380,6 @@ class TableRecord(msgspec.Struct, frozen=True):
     record: bytes
 
 
-class EventRecord(msgspec.Struct, frozen=True):
-    """What became of a partition."""
-
-    kind: str
-    partition: str
-    position: int
-    timestamp_ms: int
-    unread: int | None
-
-
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The head of an answer: a result, or an error as ``wire.status`` writes it.
 
@@ -405,17 +396,9 @@ class ScanPart(msgspec.Struct, frozen=True, omit_defaults=True):
     last. One with an event has no rows."""
 
     token: str
-    runs: list[tuple[str, int]] = []
+    runs: tuple[tuple[str, int], ...] = ()
     last: bool = False
-    event: EventRecord | None = None
-
-
-class ResumedRecord(msgspec.Struct, frozen=True):
-    """What of a scan that was opened at a token had been read before."""
-
-    whole: list[str]
-    bucket: str | None
-    key: bytes
+    event: PartitionEvent | None = None
 
 
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -427,7 +410,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_id: Version
     names: list[str] | None = None
     estimate: int | None = None
-    resumed: ResumedRecord | None = None
+    resumed: Resumed | None = None
     first: ScanPart | None = None
 
 
@@ -443,7 +426,7 @@ class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     part: ScanPart | None = None
     bucket: str | None = None
     next_offset: int = 0
-    event: EventRecord | None = None
+    event: PartitionEvent | None = None
     schema_id: int = 0
     rows: bytes = b""
 
