@@ -7,8 +7,8 @@ served one.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import kolk
 from bench.measure import Figure, Scale, race
-from bench.workload import SCHEMA, Workload, open_table
+from bench.workload import SCHEMA, Workload, count, open_table, scanning
 
 _PUTS = ((10_000, 12, 0.6), (100_000, 4, 0.6))
 _LOOKUPS = 2_000
@@ -34,7 +34,7 @@ def network(scale: Scale) -> Iterator[Figure]:
         for table in (served, ours):
             deque(table.put_stream(workload.load()), maxlen=0)
         yield from _puts(workload, served, ours, scale)
-        rates = race(lambda _: _count(served.scan()), lambda _: _count(ours.scan()), scale.rounds, scale.keys)
+        rates = race(lambda _: count(served.scan()), lambda _: count(ours.scan()), scale.rounds, scale.keys)
         yield Figure(bench="network", case=f"scan of {scale.keys:,} rows", note="floor: embedded", **rates)
         yield from _lookups(workload, url, served)
         yield _follow(url, served)
@@ -81,8 +81,8 @@ def _one_by_one(table: kolk.Table, batches: Sequence[pa.RecordBatch]) -> None:
 def _lookups(workload: Workload, url: str, served: kolk.Table) -> Iterator[Figure]:
     keys = workload.stored_ids(_LOOKUPS).tolist()
     many = [workload.stored_ids(1_000).tolist() for _ in range(20)]
-    for beside, scanning in (("", False), (" beside a scan", True)):
-        with _scanning(url) if scanning else _nothing():
+    for beside, work in (("", nullcontext()), (" beside a scan", _scanned(url))):
+        with work:
             yield _timed(f"get_one{beside}", lambda key: served.get_one(id=key), keys, 1)
             yield _timed(f"get of 1,000{beside}", served.get, many, 1_000)
             yield _gathered(f"aio get_one, many at once{beside}", url, workload.stored_ids(_TOGETHER).tolist())
@@ -138,35 +138,12 @@ def _follow(url: str, served: kolk.Table) -> Figure:
 
 
 @contextmanager
-def _scanning(url: str) -> Iterator[None]:
-    """Scan the whole table in another thread, again and again."""
-    stop = threading.Event()
-
-    def scan() -> None:
-        with kolk.connect(url) as db:
-            while not stop.is_set():
-                for _ in db.table("bench").scan():
-                    if stop.is_set():
-                        break
-
-    thread = threading.Thread(target=scan)
-    thread.start()
-    try:
+def _scanned(url: str) -> Iterator[None]:
+    """Scan the whole table all the time, over a connection of its own."""
+    with kolk.connect(url) as db, scanning(db.table("bench")):
         yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def _percentiles(samples: Sequence[float]) -> str:
     p50, p99 = np.percentile(samples, [50, 99]) * 1e6
     return f"p50 {p50:,.0f} us, p99 {p99:,.0f} us"
-
-
-def _count(pages: Iterable[pa.RecordBatch]) -> int:
-    return sum(page.num_rows for page in pages)

@@ -1,6 +1,6 @@
 """get, changelog: rows by key, and the log read back as changes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bench.floor import loaded
 from bench.measure import Figure, Scale, race
-from bench.workload import SCHEMA, Ids, Workload, open_table
+from bench.workload import SCHEMA, Ids, Workload, count, open_table
 from kolk.codec.frame import FrameHeader, decode_header
 from kolk.codec.key import KeyCodec
 from kolk.merge.changes import change_schema
@@ -49,8 +49,8 @@ def changelog(scale: Scale) -> Iterator[Figure]:
             for _ in range(50):
                 table.put(workload.updates(rows))
             logs = [(path, list(_headers(path.read_bytes()))) for path in sorted(Path(folder).rglob("*.log"))]
-            changes, read = _count(table.changelog()), table.changelog
-            rates = race(lambda _: _count(read()), partial(_read_logs, logs), scale.rounds, changes)  # noqa: B023 - now
+            changes, read = count(table.changelog()), table.changelog
+            rates = race(lambda _: count(read()), partial(_read_logs, logs), scale.rounds, changes)  # noqa: B023 - now
             yield Figure(bench="changelog", case=f"of {rows:,}-row puts", note=f"{changes:,} changes", **rates)
 
 
@@ -67,10 +67,6 @@ def _batch(ids: Ids) -> pa.RecordBatch:
 
 def _keys(ids: Ids) -> list[bytes]:
     return KeyCodec(SCHEMA).encode(_batch(ids)).to_pylist()
-
-
-def _count(pages: Iterable[pa.RecordBatch]) -> int:
-    return sum(page.num_rows for page in pages)
 
 
 def _headers(log: bytes) -> Iterator[FrameHeader]:

@@ -4,19 +4,17 @@ The floor of a whole scan is RocksDB's own iterator and our codec, in pages of o
 beside a single lookup.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 
 import numpy as np
-import pyarrow as pa
 
 import kolk
 from bench.floor import loaded
 from bench.measure import Figure, Scale, race
-from bench.workload import Workload
+from bench.workload import Workload, count, scanning
 
 _LIMIT = 20
 _LITTLE = 200
@@ -29,17 +27,17 @@ def scan(scale: Scale) -> Iterator[Figure]:
         workload = Workload(keys)
         with loaded(workload) as (folder, table, floor):
             whole = partial(_against, lambda _: floor.scan(), scale.rounds, keys)
-            yield whole(f"{keys:,} rows", lambda _: _count(table.scan()), 0.8)
+            yield whole(f"{keys:,} rows", lambda _: count(table.scan()), 0.8)
             yield whole(f"{keys:,} rows again", _again(table), 0.5)
             for share in (100, 2):
                 some = partial(table.scan, where=f"amount < {1 / share}")
-                rates = race(lambda _: _count(some()), lambda _: _count(table.scan()), scale.rounds, keys)  # noqa: B023
-                note = f"{_count(some()):,} rows; floor: the whole scan"
+                rates = race(lambda _: count(some()), lambda _: count(table.scan()), scale.rounds, keys)  # noqa: B023
+                note = f"{count(some()):,} rows; floor: the whole scan"
                 yield Figure(bench="scan", case=f"where: 1 row in {share}", note=note, **rates)
             yield from _little(workload, table, scale, keys)
             yield _beside("in process", workload, table, table)
             with _served(folder, table) as served:
-                yield whole(f"{keys:,} rows over Flight", lambda _: _count(served.scan()), 0.5)
+                yield whole(f"{keys:,} rows over Flight", lambda _: count(served.scan()), 0.5)
                 yield _beside("over Flight", workload, served, served)
 
 
@@ -57,11 +55,11 @@ def _against(
 def _again(table: kolk.Table) -> Callable[[int], int]:
     """Read one scan to its end once, and then as often as is asked."""
     opened = table.scan(shared=True)
-    _count(opened)
+    count(opened)
 
     def read(_: int) -> int:
         assert opened.id  # kept open by this
-        return _count(table.join_scan(opened.id))
+        return count(table.join_scan(opened.id))
 
     return read
 
@@ -88,7 +86,7 @@ def _beside(where: str, workload: Workload, table: kolk.Table, scanned: kolk.Tab
     """Lookups of one key while the table is scanned all the time."""
     ids = workload.stored_ids(_LOOKUPS).tolist()
     alone = _samples(table, ids)
-    with _scanning(scanned):
+    with scanning(scanned):
         beside = _samples(table, ids)
     (p50, p99), (calm50, calm99) = (np.percentile(each, [50, 99]) * 1e6 for each in (beside, alone))
     note = f"p50 {p50:,.0f} us, p99 {p99:,.0f} us; alone {calm50:,.0f} and {calm99:,.0f}"
@@ -105,27 +103,6 @@ def _samples(table: kolk.Table, ids: Iterable[int]) -> list[float]:
 
 
 @contextmanager
-def _scanning(table: kolk.Table) -> Iterator[None]:
-    """Scan in another thread, again and again."""
-    stop = threading.Event()
-
-    def scan() -> None:
-        while not stop.is_set():
-            with table.scan() as pages:
-                for _ in pages:
-                    if stop.is_set():
-                        break
-
-    thread = threading.Thread(target=scan)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-@contextmanager
 def _served(folder: object, table: kolk.Table) -> Iterator[kolk.Table]:
     """The same rows, served by another process."""
     with kolk.start(f"{folder}-served") as server, kolk.connect(server.url) as db:
@@ -133,7 +110,3 @@ def _served(folder: object, table: kolk.Table) -> Iterator[kolk.Table]:
         for batch in table.scan():
             served.put(batch)
         yield served
-
-
-def _count(pages: Iterable[pa.RecordBatch]) -> int:
-    return sum(page.num_rows for page in pages)

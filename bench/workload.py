@@ -3,7 +3,8 @@
 Stored keys are even numbers, so that odd ones are inserts anywhere between them. Two runs see the same rows.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,29 @@ def open_table(folder: Path) -> Iterator[kolk.Table]:
     """The bench's table with one bucket, made if it is not there. By default every put is synced."""
     with kolk.connect(folder) as db:
         yield db.create_table("bench", SCHEMA, buckets=1, if_not_exists=True)
+
+
+@contextmanager
+def scanning(table: kolk.Table) -> Iterator[None]:
+    """Scan a table in another thread, again and again, for as long as the block lasts."""
+    stop = threading.Event()
+
+    def scan() -> None:
+        while not stop.is_set():
+            with table.scan() as pages:
+                for _ in pages:
+                    if stop.is_set():
+                        break
+
+    thread = threading.Thread(target=scan)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def count(pages: Iterable[pa.RecordBatch]) -> int:
+    """Read all pages, and say how many rows they have."""
+    return sum(page.num_rows for page in pages)
