@@ -7,7 +7,7 @@ checked against the table before anything else happens.
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import count
@@ -23,7 +23,7 @@ from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
 from kolk.engine.followers import Followers, described
 from kolk.engine.lives import PartitionLives
 from kolk.engine.opening import Opening, OpenKv
-from kolk.engine.partitions import Partitions
+from kolk.engine.partitions import LOOKS_MAX, Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
 from kolk.engine.rows import Rows
@@ -63,8 +63,6 @@ from kolk.tablet.signal import Signal
 
 _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
-_TRIES = 3
-"""How often a look at all buckets is begun anew because partitions came or went, before they have to wait for it."""
 
 
 class Engine:
@@ -283,7 +281,7 @@ class Engine:
         """The start and end offset of every bucket, and of the record of partitions if there is one."""
         info = self._info(table)
         for attempt in count(1):
-            with self._still(info, attempt > _TRIES), suppress(PartitionDropped):
+            with self._partitions.still_for(info, attempt > LOOKS_MAX), suppress(PartitionDropped):
                 layout = self._partitions.of(info)
                 states = [self._tablets.state(info, bucket) for bucket in self._partitions.buckets(info)]
                 self._info(table)  # see open_scan
@@ -431,10 +429,6 @@ class Engine:
         if not info.is_partitioned:
             raise InvalidArgument(f"{info.name} has no partitions; create the table with partition_by=[...]")
         return info, self._partitions.of(info)
-
-    def _still(self, info: TableInfo, is_wanted: bool = True) -> AbstractContextManager[None]:
-        """No partition of this table comes or goes within the block."""
-        return self._partitions.still() if is_wanted and info.is_partitioned else nullcontext()
 
     def _read(
         self, table: TableId, schema: Schema | None, bucket: BucketId, offset: int, stop: int | None

@@ -12,7 +12,7 @@ nobody may appear who needs them.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 from kolk.codec.follower import decode_bookmark, encode_bookmark
@@ -75,7 +75,7 @@ class Followers:
         Without ``starts`` a new follower begins where the log does. One that exists is told no other start.
         """
         check_name(name, "follower")
-        with self._lock, self._unmoved(info):
+        with self._lock, self._partitions.still_for(info):  # offsets are known by name
             known = self._of(info).get(name)
             found = bounds()
             offsets = self._first_offsets(info, starts, found) if known is None else known.offsets
@@ -97,7 +97,7 @@ class Followers:
         self, info: TableInfo, name: str, epoch: int, offsets: Mapping[str, int], bounds: Callable[[], Bounds]
     ) -> None:
         """Move a follower forward; with no offsets, only say that it is in use."""
-        with self._lock, self._unmoved(info):
+        with self._lock, self._partitions.still_for(info):  # as above
             known = self._of(info).get(name)
             if known is None:
                 raise FollowerNotFound(f"the follower {name!r} of {info.name} was dropped; open it anew to begin again")
@@ -153,10 +153,6 @@ class Followers:
         """Nobody opens, commits or drops within the block."""
         with self._lock:
             yield
-
-    def _unmoved(self, info: TableInfo) -> AbstractContextManager[None]:
-        """While its partitions are looked at, none comes or goes: offsets are known by name."""
-        return self._partitions.still() if info.is_partitioned else nullcontext()
 
     def _of(self, info: TableInfo) -> dict[str, Bookmark]:
         if info.id in self._dropped:

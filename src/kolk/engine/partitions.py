@@ -11,7 +11,7 @@ know the difference.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from kolk.codec.partition import decode_event, decode_partition, encode_event, encode_partition
 from kolk.errors import (
@@ -32,6 +32,9 @@ from kolk.storage.meta import ABSENT, RECORD_BYTES_MAX, Meta, MetaChange
 
 EVENTS_MAX = 10_000
 """Events of one table that are kept."""
+LOOKS_MAX = 3
+"""How often a look at all buckets of a table is begun anew because partitions came or went, before these have to wait
+for it."""
 _BUCKETS_MAX = 16_384
 """Buckets of one table, in all its partitions: whoever follows it has an offset for each."""
 _NAMES_BYTES_MAX = RECORD_BYTES_MAX - 10_000
@@ -168,6 +171,10 @@ class Partitions:
         """No partition comes or goes within the block."""
         with self._lock:
             yield
+
+    def still_for(self, info: TableInfo, is_wanted: bool = True) -> AbstractContextManager[None]:
+        """The same for who looks at this table alone: nobody waits for one that has no partitions."""
+        return self.still() if is_wanted and info.is_partitioned else nullcontext()
 
     def check_room(self, spec: TableSpec, missing: Sequence[str], present: Sequence[str] = ()) -> None:
         """Whether a table that has some partitions, none if it is yet to be made, may have these besides."""

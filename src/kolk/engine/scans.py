@@ -15,7 +15,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
@@ -27,7 +27,7 @@ from kolk.codec.token import KEY_BYTES, Token, Tokens
 from kolk.config import EngineConfig
 from kolk.engine.cut import CHUNK_ROWS, Cut, Room
 from kolk.engine.gate import Gate
-from kolk.engine.partitions import Partitions
+from kolk.engine.partitions import LOOKS_MAX, Partitions
 from kolk.engine.session import ScanSession
 from kolk.engine.sessions import ScanSessions, ended, taken_back
 from kolk.engine.tablets import Tablets
@@ -46,8 +46,6 @@ from kolk.tablet.tablet import Tablet
 
 LOCAL = ""
 """The principal of scans within this process, which last as long as their owner has them."""
-_TRIES = 3
-"""How often a look at all buckets is begun anew because partitions came or went, before they have to wait for it."""
 _TOKEN_KEY = "scan-token-key"
 _NONCES = "scan-nonce/"
 _NONCE_MS = 86_400_000
@@ -313,10 +311,10 @@ class Scans:
         for attempt in count(1):
             # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
             with (
-                self._still(info, attempt > _TRIES),
+                self._partitions.still_for(info, attempt > LOOKS_MAX),
                 suppress(PartitionDropped),
                 self._tablets.use(info, self._buckets(info, request)) as tablets,
-                self._still(info),
+                self._partitions.still_for(info),
             ):
                 self._check_alive(info.id)  # a dropped table has no partitions, and is not empty
                 if [tablet.bucket for tablet in tablets] == list(self._buckets(info, request)):
@@ -377,10 +375,6 @@ class Scans:
         if request.buckets is None:
             return self._partitions.buckets(info, request.where)
         return sorted({self._partitions.bucket(info, name) for name in request.buckets})
-
-    def _still(self, info: TableInfo, is_wanted: bool = True) -> AbstractContextManager[None]:
-        """No partition of this table comes or goes within the block."""
-        return self._partitions.still() if is_wanted and info.is_partitioned else nullcontext()
 
 
 class LocalScan:
