@@ -28,7 +28,9 @@ from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
 from kolk.engine.rows import Rows
 from kolk.engine.scans import LocalScan, Scans
+from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
+from kolk.engine.taking import Taking
 from kolk.errors import (
     Closed,
     InvalidArgument,
@@ -91,18 +93,40 @@ class Engine:
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
+        self._snapshots = Snapshots(folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained)
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
         self._tablets = Tablets(
-            folder.path / "tables", disk, opening, self._catalog.versions, self._check_alive, self._clock, open_max
+            folder.path / "tables",
+            disk,
+            opening,
+            self._catalog.versions,
+            self._check_alive,
+            self._clock,
+            open_max,
+            self._snapshots.of,
         )
         self._rows = Rows(self._tablets, Routing(self._partitions), config)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
+        self._snapshots.sweep(layouts, self._catalog.next_id)
         self._followers = Followers(
             self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), self._partitions, set(layouts)
         )
         self.scans = Scans(
             self._partitions, self._tablets, self._meta, self._clock, rng or Rng(), config, self._catalog.by_id
+        )
+        self._taking = Taking(
+            folder.path / "checkpoints",
+            disk,
+            opening,
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            self._snapshots,
+            self.scans.gate,
+            self._meta,
+            self._clock,
+            config.kv_snapshot_interval_seconds,
         )
         self._lives = PartitionLives(
             self._catalog, self._partitions, self._tablets, self._followers, self._clock, self._notify
@@ -399,6 +423,7 @@ class Engine:
             return
         self._closed = True
         self.scans.sessions.close()
+        self._snapshots.close(Closed("the database is closed"))
         try:
             self._tablets.close()
         finally:
@@ -410,6 +435,7 @@ class Engine:
     def abandon(self) -> None:
         """In a forked child: let go of the folder's handle, and never tear down what belongs to the parent."""
         self._tablets.abandon()
+        self._snapshots.abandon()
         self._folder.abandon()
 
     # --- inside
