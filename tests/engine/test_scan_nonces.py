@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.engine.scan_bench import ME, TTL
 
-from kolk.engine import scans as module
+from kolk.engine import nonces
 from kolk.errors import InvalidArgument, TooManyScans, UnknownOrExpiredScan
 
 LOST = "another one would show another moment"
@@ -121,14 +121,14 @@ def test_a_scan_is_closed_by_its_nonce(scanned):
     """N20: a reader that was interrupted before it had the id."""
     scanned.open(nonce="n")
 
-    assert scanned.scans.close_nonce("n", ME)
-    assert not scanned.scans.close_nonce("n", ME)
+    assert scanned.scans.nonces.close("n", ME)
+    assert not scanned.scans.nonces.close("n", ME)
     assert scanned.counts.open == 0
 
 
 def test_a_scan_that_is_closed_before_it_is_opened_is_never_opened(scanned):
     """N20: the request to open may still be under way when its reader gives up."""
-    assert not scanned.scans.close_nonce("n", ME)
+    assert not scanned.scans.nonces.close("n", ME)
 
     with pytest.raises(UnknownOrExpiredScan, match=LOST) as error:
         scanned.open(nonce="n")
@@ -137,7 +137,7 @@ def test_a_scan_that_is_closed_before_it_is_opened_is_never_opened(scanned):
 
 
 def test_nonces_are_forgotten_but_not_those_of_open_scans(scan_bench, monkeypatch):
-    monkeypatch.setattr(module, "_NONCES_MAX", 10)
+    monkeypatch.setattr(nonces, "NONCES_MAX", 10)
     bench = scan_bench()
     first = bench.open(nonce="first")
     for n in range(30):
@@ -145,7 +145,7 @@ def test_nonces_are_forgotten_but_not_those_of_open_scans(scan_bench, monkeypatc
         bench.scans.end(opened.id, ME)
 
     assert bench.open(nonce="first") == first
-    assert len(bench.scans._nonces) == 10
+    assert len(bench.scans.nonces._given) == 10
     assert bench.open(nonce="n0").id
 
 
@@ -157,10 +157,10 @@ def test_what_is_remembered_of_a_nonce_is_little(scan_bench):
     bench.clock.advance(seconds=TTL)
     bench.engine.reap()
 
-    assert all(future.result().empty is None for future in bench.scans._nonces.values())
+    assert all(future.result().empty is None for future in bench.scans.nonces._given.values())
     empty = bench.open(nonce="empty", where="id = 1", limit=0)
     assert empty.id == ""
-    assert (ME, "empty") not in bench.scans._nonces
+    assert (ME, "empty") not in bench.scans.nonces._given
 
 
 def test_old_nonces_leave_the_folder_after_a_day(scanned):

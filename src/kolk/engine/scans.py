@@ -8,18 +8,12 @@ A reader's place is a token. Within a scan it is exact, for the rows do not chan
 says where to go on in a new one, at another moment: what that means is the reader's to say (``ScanRequest.resume``).
 """
 
-import hashlib
 import os
-import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import count, islice
-
-import pyarrow as pa
+from dataclasses import replace
+from itertools import count
 
 from kolk.codec.key import ROW_PREFIX
 from kolk.codec.key_range import key_range
@@ -27,15 +21,16 @@ from kolk.codec.token import KEY_BYTES, Token, Tokens
 from kolk.config import EngineConfig
 from kolk.engine.cut import CHUNK_ROWS, Cut, Room
 from kolk.engine.gate import Gate
+from kolk.engine.nonces import Nonces
 from kolk.engine.partitions import LOOKS_MAX, Partitions
-from kolk.engine.session import ScanSession
+from kolk.engine.session import Opened, ScanSession
 from kolk.engine.sessions import ScanSessions, ended, taken_back
 from kolk.engine.tablets import Tablets
-from kolk.errors import InvalidArgument, KolkError, PartitionDropped, UnknownOrExpiredScan, UsedAfterFork
+from kolk.errors import InvalidArgument, KolkError, PartitionDropped, UsedAfterFork
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
 from kolk.model.partition import PARTITIONS
-from kolk.model.scan import START, Page, Place, Resumed, ScanEnd, ScanPage, ScanRequest, read_before
+from kolk.model.scan import START, Page, Place, ScanEnd, ScanPage, ScanRequest, read_before
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
@@ -47,41 +42,10 @@ from kolk.tablet.tablet import Tablet
 LOCAL = ""
 """The principal of scans within this process, which last as long as their owner has them."""
 _TOKEN_KEY = "scan-token-key"
-_NONCES = "scan-nonce/"
-_NONCE_MS = 86_400_000
-_NONCES_MAX = 10_000
-_LOST = "the scan of this nonce is gone, and another one would show another moment; open one with a new nonce"
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A scan that was opened, or joined: enough to read it. Without an id there is nothing to read."""
-
-    id: str
-    table: TableId
-    request: ScanRequest
-    offsets: dict[str, int]
-    schema: Schema
-    arrow: pa.Schema
-    estimate: int | None
-    start: Place
-    is_owned: bool
-    """Whether it ends with its reader: nobody else may be reading it."""
-    resumed: Resumed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What a nonce stands for: the scan of an id, or one without rows, which is all there is to it. Neither of them is
-    a scan that was closed before it was opened."""
-
-    query: bytes = b""
-    id: str = ""
-    empty: Opened | None = None
 
 
 class Scans:
-    """Opens scans and reads them. Thread-safe: one lock, for the nonces."""
+    """Opens scans and reads them. Thread-safe: what it keeps is in its parts."""
 
     def __init__(
         self,
@@ -94,19 +58,16 @@ class Scans:
         check_alive: Callable[[TableId], object],
     ) -> None:
         self.sessions = ScanSessions(config, clock)
+        self.nonces = Nonces(self.sessions, meta, clock)
         self.gate = Gate()
         self._partitions = partitions
         self._tablets = tablets
-        self._meta = meta
         self._clock = clock
         self._rng = rng
         self._config = config
         self._check_alive = check_alive
         self._tokens = Tokens(_token_key(meta, rng))
         self._pid = os.getpid()
-        self._lock = threading.RLock()
-        # Guarded by _lock: what was opened with a nonce, or is about to be. Little of each, for there are many.
-        self._nonces: OrderedDict[tuple[str, str], Future[_Given]] = OrderedDict()
 
     def open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str = LOCAL) -> Opened:
         """Pin the table, or the buckets that are named, at one moment. With a nonce that is known nothing new is
@@ -117,22 +78,13 @@ class Scans:
             request.where.check(schema)
         if not request.nonce:
             return self._open(info, schema, request, principal)
-        while True:
-            with self._lock:
-                known = self._nonces.get((principal, request.nonce))
-                future = known or self._nonces.setdefault((principal, request.nonce), Future())
-            if known is None:
-                return self._open_first(info, schema, request, principal, future)
-            with suppress(KolkError):  # of whoever opens it; if he fails we try ourselves
-                known.result()
-            if known.exception() is None:
-                return self._found(known.result(), info, request, principal)
+        return self.nonces.open(info.id, request, principal, lambda: self._open(info, schema, request, principal))
 
     def join(self, id: str, principal: str = LOCAL, only: Sequence[str] | None = None) -> Opened:
         """An open scan, for one more reader, of all buckets or of some."""
         with self.sessions.use(id, principal) as session:
             session.cut.check(only)
-            return replace(_opened(session), start=START, resumed=None, is_owned=False)
+            return replace(session.opened(), start=START, resumed=None, is_owned=False)
 
     def place(self, id: str, token: str) -> Place:
         """The place that a token of this scan stands for."""
@@ -171,19 +123,6 @@ class Scans:
         """A page of a size that a client asked for."""
         return Room(2**31, min(size_bytes, self._config.scan_page_bytes_max))
 
-    def close_nonce(self, nonce: str, principal: str) -> bool:
-        """End the scan that was opened with a nonce; whether there was one. If it is yet to be opened, it never is."""
-        with self._lock:
-            known = self._nonces.get((principal, nonce))
-            if known is None:
-                never = self._nonces[principal, nonce] = Future[_Given]()
-                never.set_result(_Given())
-                self._forget_nonces()
-                return False
-        if known.exception() is not None:
-            return False
-        return self.sessions.end(known.result().id, principal)
-
     def local(self, opened: Opened, token: str = "", only: Sequence[str] | None = None) -> "LocalScan":
         """An open scan for a reader in this process; the scan ends when nobody has it any more."""
         place = self.place(opened.id, token) if token else opened.start
@@ -194,12 +133,9 @@ class Scans:
         return os.getpid() == self._pid and self.sessions.end(id, principal)
 
     def reap(self) -> None:
-        """End what is due, and forget nonces that nobody can mean any more."""
+        """End what is due, and forget what nobody can mean any more."""
         self.sessions.reap()
-        before = self._clock.now_ms() - _NONCE_MS
-        stale = [record for record in self._meta.list(_NONCES) if int(record.value) < before]
-        if stale:
-            self._meta.write([MetaChange(record.key, None, record.version) for record in stale])
+        self.nonces.reap()
 
     # --- inside
 
@@ -222,58 +158,6 @@ class Scans:
         token = self._tokens.encode(Token(session.id, session.query, page.place))
         return page, ScanPage(page.batch, page.runs, token, page.is_last, page.event)
 
-    def _open_first(
-        self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str, future: "Future[_Given]"
-    ) -> Opened:
-        """Open what nobody has opened under this nonce; the nonce of a shared scan survives a restart."""
-        key = (principal, request.nonce)
-        record = _NONCES + hashlib.blake2b(f"{principal}\0{request.nonce}".encode(), digest_size=16).hexdigest()
-        try:
-            if request.is_shared and self._meta.get(record) is not None:
-                raise ended(ScanEnd.UNKNOWN, _LOST)
-            opened = self._open(info, schema, request, principal)
-            if request.is_shared:
-                try:
-                    self._meta.write([MetaChange(record, str(self._clock.now_ms()).encode(), ABSENT)])
-                except BaseException:
-                    self.sessions.end(opened.id, None)
-                    raise
-        except BaseException as error:
-            with self._lock:
-                self._nonces.pop(key, None)
-            future.set_exception(error if isinstance(error, KolkError) else KolkError(str(error)))
-            raise
-        future.set_result(_Given(request.query(info.id), opened.id, None if opened.id else opened))
-        with self._lock:
-            if not opened.id and not request.is_shared:
-                del self._nonces[key]  # only its own reader asks again, and may as well look again
-            self._forget_nonces()
-        return opened
-
-    def _forget_nonces(self) -> None:
-        """Under the lock: those given longest ago, but none whose scan is still there or is being opened."""
-        excess = len(self._nonces) - _NONCES_MAX
-        if excess > 0:
-            unused = (key for key, given in self._nonces.items() if given.done() and not self._is_open(given.result()))
-            for key in list(islice(unused, excess)):
-                del self._nonces[key]
-
-    def _is_open(self, given: _Given) -> bool:
-        return self.sessions.is_open(given.id)
-
-    def _found(self, given: _Given, info: TableInfo, request: ScanRequest, principal: str) -> Opened:
-        if given == _Given():
-            raise ended(ScanEnd.CLOSED, _LOST)
-        if given.query != request.query(info.id):
-            raise InvalidArgument("this nonce was used for another scan; every scan has a nonce of its own")
-        if given.empty is not None:
-            return given.empty
-        try:
-            with self.sessions.use(given.id, principal) as session:
-                return _opened(session)
-        except UnknownOrExpiredScan as error:
-            raise UnknownOrExpiredScan(_LOST, error.reason) from error
-
     def _open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str) -> Opened:
         start, ttl = START, self._ttl(request, principal)
         if request.resume:
@@ -295,12 +179,12 @@ class Scans:
         except BaseException:
             cut.close()
             raise
-        return _opened(session)
+        return session.opened()
 
     def _ttl(self, request: ScanRequest, principal: str) -> float | None:
         wanted, config = request.ttl_seconds, self._config
         if wanted is None:
-            if principal == LOCAL and _is_owned(request):
+            if principal == LOCAL and request.is_owned:
                 return None
             return config.scan_shared_ttl_seconds if request.is_shared else config.scan_ttl_seconds
         if not 0 < wanted <= config.scan_ttl_seconds_max:
@@ -408,33 +292,13 @@ class LocalScan:
             self._scans.end(self.id)
 
 
-def _opened(session: ScanSession) -> Opened:
-    cut, request = session.cut, session.request
-    return Opened(
-        id=session.id,
-        table=session.table,
-        request=request,
-        offsets=cut.offsets,
-        schema=cut.schema,
-        arrow=cut.arrow,
-        estimate=cut.estimate,
-        start=session.start,
-        is_owned=_is_owned(request),
-        resumed=session.resumed,
-    )
-
-
-def _is_owned(request: ScanRequest) -> bool:
-    return not (request.is_shared and request.nonce)
-
-
 def _close(views: Iterable[tuple[BucketId, View]]) -> None:
     for _, view in views:
         view.close()
 
 
 def _token_key(meta: Meta, rng: Rng) -> bytes:
-    """The key of this database's tokens, made when it is first needed."""
+    """The key of this database's tokens, made when the database is first opened."""
     record = meta.get(_TOKEN_KEY)
     if record is not None:
         return record.value

@@ -11,14 +11,34 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from kolk.engine.cut import Cut, Room
 from kolk.errors import InvalidArgument
 from kolk.model.ids import TableId
 from kolk.model.scan import START, Page, Place, Resumed, ScanEnd, ScanRequest, rows_of
+from kolk.model.schema import Schema
 
 CURSORS_MAX = 4_096
 """How many readers of one session are remembered; those after it displace who was used longest ago."""
 _UNBOUNDED = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A scan that was opened, or joined: enough to read it. Without an id there is nothing to read."""
+
+    id: str
+    table: TableId
+    request: ScanRequest
+    offsets: dict[str, int]
+    schema: Schema
+    arrow: pa.Schema
+    estimate: int | None
+    start: Place
+    is_owned: bool
+    """Whether it ends with its reader: nobody else may be reading it."""
+    resumed: Resumed | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +92,22 @@ class ScanSession:
         self._lock = threading.RLock()
         # Guarded by _lock.
         self._cursors: OrderedDict[str, tuple[_Cursor, AbstractContextManager[bool]]] = OrderedDict()
+
+    def opened(self) -> Opened:
+        """What its reader must know of it."""
+        cut = self.cut
+        return Opened(
+            id=self.id,
+            table=self.table,
+            request=self.request,
+            offsets=cut.offsets,
+            schema=cut.schema,
+            arrow=cut.arrow,
+            estimate=cut.estimate,
+            start=self.start,
+            is_owned=self.request.is_owned,
+            resumed=self.resumed,
+        )
 
     def call(
         self,

@@ -56,6 +56,11 @@ class ScanRequest:
         if len(self.nonce) > NONCE_LENGTH_MAX:
             raise InvalidArgument(f"a nonce has at most {NONCE_LENGTH_MAX} characters")
 
+    @property
+    def is_owned(self) -> bool:
+        """Whether the scan ends with its reader: nobody else can find it."""
+        return not (self.is_shared and self.nonce)
+
     def query(self, table: TableId) -> bytes:
         """A short name for what is asked, in which two requests agree only if they would show the same rows."""
         where = None if self.where is None else self.where.text

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kolk.engine.database import Engine
-from kolk.engine.scans import Opened
+from kolk.engine.session import Opened
 from kolk.errors import TableNotFound
 from kolk.model.grant import Operation, Principal
 from kolk.model.predicate import Predicate
@@ -104,7 +104,7 @@ class Scanning:
         """End a scan: one's own, or that of a table which one may alter."""
         scans = self._engine.scans
         if asked.nonce:
-            return scans.close_nonce(asked.nonce, principal.name)
+            return scans.nonces.close(asked.nonce, principal.name)
         if scans.end(asked.scan, principal.name):
             return True
         altered = self._tables(principal, Operation.ALTER)

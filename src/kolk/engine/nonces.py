@@ -1,0 +1,144 @@
+"""Nonces: a reader's own names for scans, so that opening one again opens no second one.
+
+An answer that was lost leaves a scan that nobody knows the id of; whoever asks again with its nonce is given that very
+scan. If it is gone he is told so, and never given another one: that would show another moment. Nor is a scan opened
+whose nonce was closed before. Many who open at once wait for the first of them; if he fails the next one tries.
+
+Nonces are kept in memory, as many as may be. That of a shared scan is also a meta record for a day,
+``scan-nonce/<hash of principal and nonce>`` (the time in milliseconds, as text), for it must be refused after a
+restart, too.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import islice
+
+from kolk.engine.session import Opened
+from kolk.engine.sessions import ScanSessions, ended
+from kolk.errors import InvalidArgument, KolkError, UnknownOrExpiredScan
+from kolk.model.ids import TableId
+from kolk.model.scan import ScanEnd, ScanRequest
+from kolk.runtime.clock import Clock
+from kolk.storage.meta import ABSENT, Meta, MetaChange
+
+NONCES_MAX = 10_000
+_RECORDS = "scan-nonce/"
+_RECORD_MS = 86_400_000
+_LOST = "the scan of this nonce is gone, and another one would show another moment; open one with a new nonce"
+_Key = tuple[str, str]
+"""A principal and its nonce."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a nonce stands for: the scan of an id, or one without rows, which is all there is to it. Neither of them is
+    a scan that was closed before it was opened."""
+
+    query: bytes = b""
+    id: str = ""
+    empty: Opened | None = None
+
+
+class Nonces:
+    """The nonces of a database. Thread-safe: one lock, held for moments only, and by nobody who opens a scan."""
+
+    def __init__(self, sessions: ScanSessions, meta: Meta, clock: Clock) -> None:
+        # Constant after construction.
+        self._sessions = sessions
+        self._meta = meta
+        self._clock = clock
+        self._lock = threading.RLock()
+        # Guarded by _lock: what was opened with a nonce, or is about to be. Little of each, for there are many.
+        self._given: OrderedDict[_Key, Future[_Given]] = OrderedDict()
+
+    def open(self, table: TableId, request: ScanRequest, principal: str, open_: Callable[[], Opened]) -> Opened:
+        """The scan of the request's nonce, which ``open_`` opens if nobody has."""
+        key, query = (principal, request.nonce), request.query(table)
+        while True:
+            with self._lock:
+                known = self._given.get(key)
+                future = known or self._given.setdefault(key, Future())
+            if known is None:
+                return self._open_first(key, query, open_, future, is_shared=request.is_shared)
+            if known.exception() is None:
+                return self._found(known.result(), query, principal)
+
+    def close(self, nonce: str, principal: str) -> bool:
+        """End the scan that was opened with a nonce; whether there was one. If it is yet to be opened, it never is."""
+        with self._lock:
+            known = self._given.get((principal, nonce))
+            if known is None:
+                never = self._given[principal, nonce] = Future[_Given]()
+                never.set_result(_Given())
+                self._forget()
+                return False
+        if known.exception() is not None:
+            return False
+        return self._sessions.end(known.result().id, principal)
+
+    def reap(self) -> None:
+        """Remove the records that nobody can mean any more."""
+        before = self._clock.now_ms() - _RECORD_MS
+        stale = [record for record in self._meta.list(_RECORDS) if int(record.value) < before]
+        if stale:
+            self._meta.write([MetaChange(record.key, None, record.version) for record in stale])
+
+    def _open_first(
+        self, key: _Key, query: bytes, open_: Callable[[], Opened], future: "Future[_Given]", *, is_shared: bool
+    ) -> Opened:
+        """Open what nobody has opened under this nonce."""
+        try:
+            opened = self._open_shared(key, open_) if is_shared else open_()
+        except BaseException as error:
+            with self._lock:
+                self._given.pop(key, None)
+            future.set_exception(error if isinstance(error, KolkError) else KolkError(str(error)))
+            raise
+        future.set_result(_Given(query, opened.id, None if opened.id else opened))
+        with self._lock:
+            if not opened.id and not is_shared:
+                del self._given[key]  # only its own reader asks again, and may as well look again
+            self._forget()
+        return opened
+
+    def _open_shared(self, key: _Key, open_: Callable[[], Opened]) -> Opened:
+        """Open a scan and record its nonce, unless it is recorded: then a restart came since."""
+        record = _RECORDS + hashlib.blake2b("\0".join(key).encode(), digest_size=16).hexdigest()
+        if self._meta.get(record) is not None:
+            raise ended(ScanEnd.UNKNOWN, _LOST)
+        opened = open_()
+        try:
+            self._meta.write([MetaChange(record, str(self._clock.now_ms()).encode(), ABSENT)])
+        except BaseException:
+            self._sessions.end(opened.id, None)
+            raise
+        return opened
+
+    def _found(self, given: _Given, query: bytes, principal: str) -> Opened:
+        if given == _Given():
+            raise ended(ScanEnd.CLOSED, _LOST)
+        if given.query != query:
+            raise InvalidArgument("this nonce was used for another scan; every scan has a nonce of its own")
+        if given.empty is not None:
+            return given.empty
+        try:
+            with self._sessions.use(given.id, principal) as session:
+                return session.opened()
+        except UnknownOrExpiredScan as error:
+            raise UnknownOrExpiredScan(_LOST, error.reason) from error
+
+    def _forget(self) -> None:
+        """Under the lock: those given longest ago, but none whose scan is still there or is being opened."""
+        excess = len(self._given) - NONCES_MAX
+        if excess > 0:
+            unused = (
+                key
+                for key, given in self._given.items()
+                if given.done() and not self._sessions.is_open(given.result().id)
+            )
+            for key in list(islice(unused, excess)):
+                del self._given[key]
