@@ -58,9 +58,10 @@ class ScanSessions:
             with self._lock:
                 gone += self._overdue()
                 views = len(session.cut.buckets)
-                if self._shortage(session, views) is not None:
+                shortage = self._shortage(session)
+                if shortage is not None:
                     gone += self._revoked()  # some may only wait for somebody to notice that their rows are gone
-                shortage = self._shortage(session, views)
+                    shortage = self._shortage(session)
                 if shortage is not None:
                     raise self._refused_for(shortage)
                 while self._views + views > self._config.scan_views_max:
@@ -188,12 +189,11 @@ class ScanSessions:
 
     # --- inside: all under the lock
 
-    def _shortage(self, session: ScanSession, views: int) -> "_Shortage | None":
+    def _shortage(self, session: ScanSession) -> "_Shortage | None":
         """Which cap is in the way of one more."""
         config = self._config
-        taking = [each for each in self._all() if not each.is_drained]
         if self._taken >= config.scans_max:
-            return _Shortage("scans_max", f"{config.scans_max} scans are open, as many as may be", taking)
+            return _Shortage("scans_max", f"{config.scans_max} scans are open, as many as may be", self._taking())
         crowded = next(
             (each for each in session.cut.buckets if self._per_bucket[each] >= config.scans_per_bucket_max), None
         )
@@ -202,15 +202,16 @@ class ScanSessions:
                 f"bucket {crowded.name} of {session.table_name} has {config.scans_per_bucket_max} scans, as many as it"
                 " may"
             )
-            there = [each for each in taking if crowded in each.cut.buckets]
+            there = [each for each in self._taking() if crowded in each.cut.buckets]
             return _Shortage("scans_per_bucket_max", what, there)
+        views = len(session.cut.buckets)
         pinned = self._views - sum(len(each.cut.buckets) for each in self._lingering())
         if pinned + views > config.scan_views_max:
             what = (
                 f"scans have {pinned:,} buckets pinned, and with the {views:,} of this one it would be more than"
                 f" {config.scan_views_max:,}"
             )
-            return _Shortage("scan_views_max", what, taking, is_for_good=views > config.scan_views_max)
+            return _Shortage("scan_views_max", what, self._taking(), is_for_good=views > config.scan_views_max)
         return None
 
     def _refused_for(self, shortage: "_Shortage") -> TooManyScans:
@@ -288,6 +289,9 @@ class ScanSessions:
             self._per_bucket[bucket] += by
             if not self._per_bucket[bucket]:
                 del self._per_bucket[bucket]
+
+    def _taking(self) -> list[ScanSession]:
+        return [session for session in self._all() if not session.is_drained]
 
     def _lingering(self) -> list[ScanSession]:
         return [session for session in self._all() if session.is_drained]
