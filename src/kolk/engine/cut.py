@@ -109,7 +109,7 @@ class _Draft:
 
 
 class Cut:
-    """Views of one moment, of those buckets that have rows. Thread-safe; ``close`` may come from anywhere."""
+    """Views of one moment, or of snapshots of several, of those buckets that have rows. Thread-safe; ``close`` may come from anywhere."""
 
     def __init__(
         self,
@@ -122,7 +122,13 @@ class Cut:
         where: Predicate | None,
         estimate: int | None,
         chunk_rows: int = CHUNK_ROWS,
+        *,
+        pins: Mapping[str, int] | None = None,
+        is_consistent: bool = True,
     ) -> None:
+        self.pins = pins
+        """The snapshots that it shows, by bucket; None if it shows the living rows."""
+        self.is_consistent = is_consistent
         self.offsets = dict(offsets)
         self.all_buckets = tuple(all_buckets)
         self.schema = schema

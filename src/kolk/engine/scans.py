@@ -1,43 +1,29 @@
 """Scans: the whole table at one moment, opened once, read by whoever has its id.
 
-Opening pins every bucket while all their locks are held and the database's gate is passed alone, so that no put falls
-between two of the views and no transaction is seen in part. Buckets that must recover do so before, so that nobody
-waits for them.
-
 A reader's place is a token. Within a scan it is exact, for the rows do not change. For a scan that is lost it still
 says where to go on in a new one, at another moment: what that means is the reader's to say (``ScanRequest.resume``).
 """
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 
-from kolk.codec.key import ROW_PREFIX
-from kolk.codec.key_range import key_range
 from kolk.codec.token import KEY_BYTES, Token, Tokens
 from kolk.config import EngineConfig
-from kolk.engine.cut import CHUNK_ROWS, Cut, Room
-from kolk.engine.gate import Gate
+from kolk.engine.cut import Room
+from kolk.engine.cutting import Cutting
 from kolk.engine.nonces import Nonces
-from kolk.engine.partitions import LOOKS_MAX, Partitions
 from kolk.engine.session import Opened, ScanSession
 from kolk.engine.sessions import ScanSessions, ended, taken_back
-from kolk.engine.tablets import Tablets
-from kolk.errors import InvalidArgument, KolkError, PartitionDropped, UsedAfterFork
-from kolk.merge.engine import Merger
-from kolk.model.ids import BucketId, TableId
-from kolk.model.partition import PARTITIONS
+from kolk.errors import InvalidArgument, KolkError, UsedAfterFork
 from kolk.model.scan import START, Page, Place, ScanEnd, ScanPage, ScanRequest, read_before
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.runtime.rng import Rng
 from kolk.storage.meta import ABSENT, Meta, MetaChange
-from kolk.storage.view import View
-from kolk.tablet.tablet import Tablet
 
 LOCAL = ""
 """The principal of scans within this process, which last as long as their owner has them."""
@@ -49,31 +35,25 @@ class Scans:
 
     def __init__(
         self,
-        partitions: Partitions,
-        tablets: Tablets,
+        cutting: Cutting,
         meta: Meta,
         clock: Clock,
         rng: Rng,
         config: EngineConfig,
-        check_alive: Callable[[TableId], object],
     ) -> None:
         self.sessions = ScanSessions(config, clock)
         self.nonces = Nonces(self.sessions, meta, clock)
-        self.gate = Gate()
-        self._partitions = partitions
-        self._tablets = tablets
+        self._cutting = cutting
         self._clock = clock
         self._rng = rng
         self._config = config
-        self._check_alive = check_alive
         self._tokens = Tokens(_token_key(meta, rng))
         self._pid = os.getpid()
 
     def open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str = LOCAL) -> Opened:
         """Pin the table, or the buckets that are named, at one moment. With a nonce that is known nothing new is
         opened."""
-        if not isinstance(self._tablets.merger(info), Merger):
-            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
+        self._cutting.merger(info)
         if request.where is not None:
             request.where.check(schema)
         if not request.nonce:
@@ -165,11 +145,24 @@ class Scans:
             if token.query != request.query(info.id):
                 raise InvalidArgument("this token is of a scan of something else; ask for the same, or begin anew")
             start = token.place
-        cut = self._pinned(info, schema, request)
+        cut = self._cutting.cut(info, schema, request, principal)
+        request = request.resolved(cut.pins)
         resumed = read_before(start, cut.all_buckets) if request.resume else None
         if not cut.buckets:
             self.sessions.note_empty()
-            return Opened("", info.id, request, cut.offsets, schema, cut.arrow, 0, start, False, resumed)
+            return Opened(
+                "",
+                info.id,
+                request,
+                cut.offsets,
+                schema,
+                cut.arrow,
+                0,
+                start,
+                False,
+                resumed,
+                cut.is_consistent,
+            )
         try:
             id, now_ms, now = f"{self._rng.id128():032x}", self._clock.now_ms(), self._clock.monotonic()
             session = ScanSession(
@@ -191,75 +184,6 @@ class Scans:
             raise InvalidArgument(f"ttl is more than 0 and at most {config.scan_ttl_seconds_max:g} s, not {wanted:g} s")
         return wanted
 
-    def _pinned(self, info: TableInfo, schema: Schema, request: ScanRequest) -> Cut:
-        for attempt in count(1):
-            # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
-            with (
-                self._partitions.still_for(info, attempt > LOOKS_MAX),
-                suppress(PartitionDropped),
-                self._tablets.use(info, self._buckets(info, request)) as tablets,
-                self._partitions.still_for(info),
-            ):
-                self._check_alive(info.id)  # a dropped table has no partitions, and is not empty
-                if [tablet.bucket for tablet in tablets] == list(self._buckets(info, request)):
-                    places = {PARTITIONS: self._partitions.of(info).position} if info.is_partitioned else {}
-                    return self._cut(info, schema, request, tablets, places)
-        raise AssertionError("the last attempt succeeds")
-
-    def _cut(
-        self,
-        info: TableInfo,
-        schema: Schema,
-        request: ScanRequest,
-        tablets: Sequence[Tablet],
-        places: Mapping[str, int],
-    ) -> Cut:
-        merger = self._tablets.merger(info)
-        assert isinstance(merger, Merger)
-        span = key_range(request.where, merger.codec.keys_of(schema)) or (ROW_PREFIX, ROW_PREFIX)
-        estimate = None if request.where is not None else sum(tablet.estimate() for tablet in tablets)
-        if estimate is not None and request.limit is not None:
-            estimate = min(estimate, request.limit)
-        views = self._pin(tablets, span)
-        offsets = {bucket.name: view.offset for bucket, view in views}
-        try:
-            # A bucket without rows need not be kept; its offset says all there is.
-            kept = [(bucket, view) for bucket, view in views if request.limit != 0 and not view.is_empty()]
-        except BaseException:
-            _close(views)
-            raise
-        pinned = {bucket for bucket, _ in kept}
-        _close([(bucket, view) for bucket, view in views if bucket not in pinned])
-        return Cut(
-            kept,
-            [bucket for bucket, _ in views],
-            {**offsets, **places},
-            schema,
-            request.names,
-            request.limit,
-            request.where,
-            estimate,
-            min(CHUNK_ROWS, self._config.scan_page_rows),
-        )
-
-    def _pin(self, tablets: Sequence[Tablet], span: tuple[bytes, bytes]) -> list[tuple[BucketId, View]]:
-        with self.gate.exclusive(), ExitStack() as held:
-            for tablet in tablets:
-                held.enter_context(tablet.held())
-            views: list[tuple[BucketId, View]] = []
-            try:
-                for tablet in tablets:
-                    views.append((tablet.bucket, tablet.pin_view(*span)))  # noqa: PERF401 - each is closed if one fails
-            except BaseException:
-                _close(views)
-                raise
-            return views
-
-    def _buckets(self, info: TableInfo, request: ScanRequest) -> Sequence[BucketId]:
-        if request.buckets is None:
-            return self._partitions.buckets(info, request.where)
-        return sorted({self._partitions.bucket(info, name) for name in request.buckets})
-
 
 class LocalScan:
     """A reader in this process; see ``ScanPages`` of the client. Confined to one thread at a time; ``close`` may come
@@ -271,6 +195,8 @@ class LocalScan:
         self.schema = opened.arrow
         self.estimate = opened.estimate
         self.resumed = opened.resumed
+        self.pins = opened.pins
+        self.is_consistent = opened.is_consistent
         self._scans = scans
         self._place = place
         self._only = None if only is None else frozenset(only)
@@ -290,11 +216,6 @@ class LocalScan:
         """End the scan, unless others may read it. Idempotent."""
         if self._unclosed is not None and self._unclosed.detach() is not None:
             self._scans.end(self.id)
-
-
-def _close(views: Iterable[tuple[BucketId, View]]) -> None:
-    for _, view in views:
-        view.close()
 
 
 def _token_key(meta: Meta, rng: Rng) -> bytes:

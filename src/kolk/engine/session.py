@@ -39,6 +39,12 @@ class Opened:
     is_owned: bool
     """Whether it ends with its reader: nobody else may be reading it."""
     resumed: Resumed | None = None
+    is_consistent: bool = True
+
+    @property
+    def pins(self) -> dict[str, int] | None:
+        """The snapshots that it shows, by bucket; None if it shows the living rows."""
+        return None if self.request.pins is None else dict(self.request.pins)
 
 
 @dataclass(slots=True)
@@ -107,6 +113,7 @@ class ScanSession:
             start=self.start,
             is_owned=self.request.is_owned,
             resumed=self.resumed,
+            is_consistent=cut.is_consistent,
         )
 
     def call(

@@ -6,8 +6,8 @@ opened anew.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
@@ -31,6 +31,14 @@ class ScanEnd(Enum):
     UNKNOWN = "unknown"
 
 
+class ScanSource(Enum):
+    """Which rows a scan shows. The words cross the wire."""
+
+    LIVE = "live"
+    SNAPSHOT = "snapshot"
+    LEASE = "lease"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
     """What a scan is to show, and how long it is to live.
@@ -38,6 +46,9 @@ class ScanRequest:
     ``buckets`` are public names; None is all of them. With a ``nonce`` opening again gives the same scan and no second
     one. A shared scan is for several readers: its end is not the end of one of them, and its nonce is known for a day.
     ``resume`` is the token of a scan that was lost: only what comes after it is shown.
+
+    ``source`` is the living rows, the newest snapshots, or those of the ``lease``; ``pins`` names the snapshots one by
+    one, as a scan has them that goes on.
     """
 
     names: tuple[str, ...] | None = None
@@ -49,6 +60,9 @@ class ScanRequest:
     is_shared: bool = False
     ttl_seconds: float | None = None
     resume: str = ""
+    source: ScanSource = ScanSource.LIVE
+    lease: str = ""
+    pins: tuple[tuple[str, int], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 0):
@@ -64,8 +78,21 @@ class ScanRequest:
     def query(self, table: TableId) -> bytes:
         """A short name for what is asked, in which two requests agree only if they would show the same rows."""
         where = None if self.where is None else self.where.text
-        asked = msgspec.msgpack.encode((table, self.schema_id, self.names, where, self.limit, self.buckets))
-        return hashlib.blake2b(asked, digest_size=16).digest()
+        asked = (table, self.schema_id, self.names, where, self.limit, self.buckets)
+        if not self.is_live:
+            asked += (self.source.value, self.lease, self.pins)
+        return hashlib.blake2b(msgspec.msgpack.encode(asked), digest_size=16).digest()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it asks for the living rows."""
+        return self.source is ScanSource.LIVE
+
+    def resolved(self, pins: Mapping[str, int] | None) -> "ScanRequest":
+        """The request that asks for just the snapshots that were found for this one; None are the living rows."""
+        if pins is None:
+            return self
+        return replace(self, source=ScanSource.SNAPSHOT, lease="", pins=tuple(sorted(pins.items())))
 
 
 @dataclass(frozen=True, slots=True)

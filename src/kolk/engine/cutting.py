@@ -1,0 +1,175 @@
+"""How a cut is made: the buckets of a scan, all pinned at one moment.
+
+Of the living rows: while all their locks are held and the database's gate is passed alone, so that no put falls between
+two of the views and no transaction is seen in part. Buckets that must recover do so before, so that nobody waits for
+them. Of snapshots: they are pinned for as long as it takes to open views of them, and the views keep them afterwards.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import count
+
+from kolk.codec.key import ROW_PREFIX
+from kolk.codec.key_range import key_range
+from kolk.engine.cut import CHUNK_ROWS, Cut
+from kolk.engine.gate import Gate
+from kolk.engine.partitions import LOOKS_MAX, Partitions
+from kolk.engine.snapshots import Snapshots
+from kolk.engine.tablets import Tablets
+from kolk.errors import InvalidArgument, PartitionDropped
+from kolk.merge.engine import Merger
+from kolk.model.ids import BucketId, TableId
+from kolk.model.lease import TablePins
+from kolk.model.partition import PARTITIONS
+from kolk.model.scan import ScanRequest
+from kolk.model.schema import Schema
+from kolk.model.table import TableInfo
+from kolk.storage.view import View
+from kolk.tablet.tablet import Tablet
+
+Pinning = Callable[[TableInfo, ScanRequest, str], AbstractContextManager[TablePins]]
+"""The snapshots that a request of a principal means, pinned within the block."""
+
+
+class Cutting:
+    """Makes cuts. Thread-safe: it has no state, and what it touches has locks of its own."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        tablets: Tablets,
+        snapshots: Snapshots,
+        pinning: Pinning,
+        gate: Gate,
+        page_rows: int,
+        check_alive: Callable[[TableId], object],
+    ) -> None:
+        self._partitions = partitions
+        self._tablets = tablets
+        self._snapshots = snapshots
+        self._pinning = pinning
+        self._gate = gate
+        self._chunk_rows = min(CHUNK_ROWS, page_rows)
+        self._check_alive = check_alive
+
+    def cut(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str) -> Cut:
+        """What a request asks for, pinned."""
+        if request.is_live:
+            return self._live(info, schema, request)
+        with self._pinning(info, request, principal) as found:
+            return self._kept(info, schema, request, found)
+
+    def merger(self, info: TableInfo) -> Merger:
+        """The merger of a table that has rows to scan."""
+        merger = self._tablets.merger(info)
+        if not isinstance(merger, Merger):
+            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
+        return merger
+
+    # --- living rows
+
+    def _live(self, info: TableInfo, schema: Schema, request: ScanRequest) -> Cut:
+        for attempt in count(1):
+            # Buckets may have to recover, for which no partition should have to wait. So look again once all are open.
+            with (
+                self._partitions.still_for(info, attempt > LOOKS_MAX),
+                suppress(PartitionDropped),
+                self._tablets.use(info, self._buckets(info, request)) as tablets,
+                self._partitions.still_for(info),
+            ):
+                self._check_alive(info.id)  # a dropped table has no partitions, and is not empty
+                if [tablet.bucket for tablet in tablets] == list(self._buckets(info, request)):
+                    position = self._partitions.of(info).position if info.is_partitioned else None
+                    estimate = sum(tablet.estimate() for tablet in tablets)
+                    views = self._pin(tablets, self._span(info, schema, request))
+                    offsets = {bucket: view.offset for bucket, view in views}
+                    return self._made(schema, request, views, offsets, position, estimate)
+        raise AssertionError("the last attempt succeeds")
+
+    def _pin(self, tablets: Sequence[Tablet], span: tuple[bytes, bytes]) -> list[tuple[BucketId, View]]:
+        with self._gate.exclusive(), ExitStack() as held:
+            for tablet in tablets:
+                held.enter_context(tablet.held())
+            views: list[tuple[BucketId, View]] = []
+            try:
+                for tablet in tablets:
+                    views.append((tablet.bucket, tablet.pin_view(*span)))  # noqa: PERF401 - each is closed if one fails
+            except BaseException:
+                _close(views)
+                raise
+            return views
+
+    # --- snapshots
+
+    def _kept(self, info: TableInfo, schema: Schema, request: ScanRequest, found: TablePins) -> Cut:
+        span = self._span(info, schema, request)
+        codec = self.merger(info).codec
+        chosen = [bucket for bucket in self._buckets(info, request) if bucket in found.pins]
+        views: list[tuple[BucketId, View]] = []
+        rows: int | None = 0
+        try:
+            for bucket in chosen:
+                snapshots, id = self._snapshots.of(bucket), found.pins[bucket].snapshot
+                snapshot = snapshots.find(id)
+                rows = None if rows is None or snapshot.rows is None else rows + snapshot.rows
+                if snapshot.files:
+                    views.append((bucket, snapshots.view(id, codec, *span)))
+        except BaseException:
+            _close(views)
+            raise
+        offsets = {bucket: found.pins[bucket].offset for bucket in chosen}
+        pins = {bucket.name: found.pins[bucket].snapshot for bucket in chosen}
+        return self._made(
+            schema, request, views, offsets, found.position, rows, pins=pins, is_consistent=found.is_consistent
+        )
+
+    # --- both
+
+    def _made(
+        self,
+        schema: Schema,
+        request: ScanRequest,
+        views: Sequence[tuple[BucketId, View]],
+        offsets: Mapping[BucketId, int],
+        position: int | None,
+        rows: int | None,
+        *,
+        pins: Mapping[str, int] | None = None,
+        is_consistent: bool = True,
+    ) -> Cut:
+        try:
+            # A bucket without rows need not be kept; its offset says all there is.
+            kept = [(bucket, view) for bucket, view in views if request.limit != 0 and not view.is_empty()]
+        except BaseException:
+            _close(views)
+            raise
+        pinned = {bucket for bucket, _ in kept}
+        _close([(bucket, view) for bucket, view in views if bucket not in pinned])
+        places = {} if position is None else {PARTITIONS: position}
+        estimate = None if request.where is not None or rows is None else rows
+        return Cut(
+            kept,
+            list(offsets),
+            {**{bucket.name: offset for bucket, offset in offsets.items()}, **places},
+            schema,
+            request.names,
+            request.limit,
+            request.where,
+            estimate if estimate is None or request.limit is None else min(estimate, request.limit),
+            self._chunk_rows,
+            pins=pins,
+            is_consistent=is_consistent,
+        )
+
+    def _span(self, info: TableInfo, schema: Schema, request: ScanRequest) -> tuple[bytes, bytes]:
+        return key_range(request.where, self.merger(info).codec.keys_of(schema)) or (ROW_PREFIX, ROW_PREFIX)
+
+    def _buckets(self, info: TableInfo, request: ScanRequest) -> Sequence[BucketId]:
+        if request.buckets is None:
+            return self._partitions.buckets(info, request.where)
+        return sorted({self._partitions.bucket(info, name) for name in request.buckets})
+
+
+def _close(views: Iterable[tuple[BucketId, View]]) -> None:
+    for _, view in views:
+        view.close()
