@@ -20,14 +20,18 @@ from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
 from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
+from kolk.engine.cutting import Cutting
 from kolk.engine.followers import Followers, described
+from kolk.engine.gate import Gate
+from kolk.engine.keeping import Keeping
+from kolk.engine.leases import Leases
 from kolk.engine.lives import PartitionLives
 from kolk.engine.opening import Opening, OpenKv
 from kolk.engine.partitions import LOOKS_MAX, Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
 from kolk.engine.rows import Rows
-from kolk.engine.scans import LocalScan, Scans
+from kolk.engine.scans import LOCAL, LocalScan, Scans
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
 from kolk.engine.taking import Taking
@@ -44,12 +48,15 @@ from kolk.model.ddl import to_ddl
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, PlainTag, TableId
+from kolk.model.lease import LeaseInfo
+from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets, ChangelogPage
 from kolk.model.partition import PARTITIONS, Layout, Partition, matching, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
+from kolk.model.snapshot import SnapshotInfo
 from kolk.model.table import TableInfo, TableSpec, check_partitions_only
 from kolk.model.write import Write
 from kolk.runtime.clock import Clock, SystemClock
@@ -112,9 +119,7 @@ class Engine:
         self._followers = Followers(
             self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), self._partitions, set(layouts)
         )
-        self.scans = Scans(
-            self._partitions, self._tablets, self._meta, self._clock, rng or Rng(), config, self._catalog.by_id
-        )
+        gate = Gate()
         self._taking = Taking(
             folder.path / "checkpoints",
             disk,
@@ -123,13 +128,27 @@ class Engine:
             self._partitions,
             self._tablets,
             self._snapshots,
-            self.scans.gate,
+            gate,
             self._meta,
             self._clock,
             config.kv_snapshot_interval_seconds,
         )
+        self._leases = Leases(self._meta, self._clock, self._snapshots, config, set(layouts))
+        self.keeping = Keeping(
+            self._partitions, self._snapshots, self._taking, self._leases, self._clock, self._catalog.by_id
+        )
+        cutting = Cutting(
+            self._partitions,
+            self._tablets,
+            self._snapshots,
+            self.keeping.pinned,
+            gate,
+            config.scan_page_rows,
+            self._catalog.by_id,
+        )
+        self.scans = Scans(cutting, self._meta, self._clock, rng or Rng(), config)
         self._lives = PartitionLives(
-            self._catalog, self._partitions, self._tablets, self._followers, self._clock, self._notify
+            self._catalog, self._partitions, self._tablets, self._followers, self.keeping, self._clock, self._notify
         )
         self._retention = Retention(
             self._catalog,
@@ -137,6 +156,7 @@ class Engine:
             self._tablets,
             self._followers,
             self.scans.sessions,
+            self.keeping,
             self._clock,
             config.log_pinned_max_bytes,
         )
@@ -159,7 +179,13 @@ class Engine:
     def status(self) -> dict[str, Any]:
         """The database in plain values."""
         scans = asdict(self.scans.sessions.counts())
-        return {"durability": self.config.durability.value, "tables": len(self.tables()), "scans": scans}
+        return {
+            "durability": self.config.durability.value,
+            "tables": len(self.tables()),
+            "scans": scans,
+            "snapshots": asdict(self._taking.counts()),
+            "leases": asdict(self._leases.counts()),
+        }
 
     # --- tables
 
@@ -199,6 +225,7 @@ class Engine:
             raise TableNotFound(f"the table {name} that was to be dropped is gone; there is a new one of its name")
         self._catalog.drop(info)
         self._tablets.drop(info)
+        self.keeping.drop_table(info)
         self._partitions.forget(info.id)
         self._followers.drop_table(info.id)
         self._notify(info.id)
@@ -298,6 +325,58 @@ class Engine:
         """End a scan, whoever reads it; whether there was one."""
         self._check_usable()
         return self.scans.end(scan, None)
+
+    # --- snapshots and leases
+
+    def take_snapshot(self, table: TableId) -> list[SnapshotInfo]:
+        """Copy what changed of a table, as of one moment; the answer is the newest snapshot of every bucket."""
+        return self.keeping.take(self._info(table))
+
+    def snapshots(self, table: TableId) -> list[SnapshotInfo]:
+        """The snapshots of a table."""
+        return self.keeping.snapshots(self._info(table))
+
+    def acquire_lease(
+        self,
+        id: str,
+        holder: int,
+        tables: Mapping[TableId, Mapping[str, int] | None],
+        ttl_seconds: float,
+        generation: int = 0,
+    ) -> LeaseState:
+        """Begin a lease, or with its generation, let it keep more."""
+        wanted = [(self._info(table), snapshots) for table, snapshots in tables.items()]
+        return self.keeping.acquire(id, holder, wanted, ttl_seconds, LOCAL, generation)
+
+    def join_lease(self, id: str, holder: int, ttl_seconds: float | None = None) -> LeaseState:
+        """Go on in the name of a lease."""
+        self._check_usable()
+        return self.keeping.join(id, holder, LOCAL, ttl_seconds)
+
+    def renew_lease(self, id: str, generation: int, ttl_seconds: float | None = None) -> LeaseState:
+        """Let the time of a lease begin anew."""
+        self._check_usable()
+        return self.keeping.renew(id, generation, LOCAL, ttl_seconds)
+
+    def release_lease(self, id: str, generation: int, buckets: Mapping[str, Sequence[str] | None]) -> LeaseState | None:
+        """Keep no longer what a lease keeps of some tables, or of some of their buckets."""
+        self._check_usable()
+        return self.keeping.release(id, generation, LOCAL, buckets)
+
+    def drop_lease(self, id: str, generation: int | None = None) -> bool:
+        """End a lease, whoever's it is without a generation; whether there was one."""
+        self._check_usable()
+        return self.keeping.drop(id, generation)
+
+    def lease(self, id: str) -> LeaseState:
+        """A lease, with all that it keeps."""
+        self._check_usable()
+        return self.keeping.lease(id)
+
+    def leases(self) -> list[LeaseInfo]:
+        """The leases, the oldest first."""
+        self._check_usable()
+        return self.keeping.leases()
 
     # --- the log
 
@@ -399,14 +478,31 @@ class Engine:
         self._tablets.rest(self.config.bucket_idle_seconds)
 
     def reap(self) -> None:
-        """End scans that nobody has read for their time. Called like ``tick``, more often."""
+        """End scans and leases whose time is up, and remove the snapshots that they kept. Called like ``tick``, more
+        often."""
         self._check_usable()
         self.scans.reap()
+        self._leases.reap()
+        self._snapshots.reclaim()
+
+    def stop_taking(self) -> None:
+        """Let whoever takes snapshots end soon, because the database is about to close."""
+        self._snapshots.close(Closed("the database is closed"))
+
+    def take_due(self) -> None:
+        """Take the snapshots that are due. Called like ``tick``, from a thread of its own: copying may take long."""
+        self._check_usable()
+        self._taking.round()
 
     @property
     def reap_seconds(self) -> float:
         """How often that is: so that nothing is kept much longer than its time."""
         return min(self.config.scan_ttl_seconds / 4, 15.0)
+
+    @property
+    def take_seconds(self) -> float:
+        """How often to look which snapshots are due."""
+        return min(self.config.kv_snapshot_interval_seconds / 4, 15.0)
 
     def describe(self, table: TableId) -> dict[str, object]:
         """A table and the state of its buckets, in plain values."""
@@ -423,6 +519,7 @@ class Engine:
             return
         self._closed = True
         self.scans.sessions.close()
+        self._leases.close()
         self._snapshots.close(Closed("the database is closed"))
         try:
             self._tablets.close()

@@ -6,7 +6,6 @@ before it is looked at: between choosing the newest snapshots and leasing them t
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from kolk.engine.leases import Leases
 from kolk.engine.partitions import Partitions, gone
@@ -15,24 +14,13 @@ from kolk.engine.taking import Taking
 from kolk.errors import InvalidArgument, KolkError, LeaseLost, SnapshotNotFound, TableNotFound
 from kolk.model.durations import moment
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import Lease, LeasedTable, LeaseInfo, LeaseState, Pinned, TablePins, Wanted
+from kolk.model.lease import Lease, LeaseInfo, Pinned, TablePins, Wanted
+from kolk.model.lease_state import LeasedTable, LeaseState
 from kolk.model.scan import ScanRequest, ScanSource
 from kolk.model.snapshot import Snapshot, SnapshotInfo
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.tablet.retention import Holder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRequest:
-    """What a lease is asked to keep: of each table the newest snapshots (None), or some by bucket. ``holder`` is drawn
-    at random by who asks, and the same when he asks again; with the ``generation`` of a lease it is to keep more."""
-
-    id: str
-    holder: int
-    ttl_seconds: float
-    tables: Sequence[tuple[TableInfo, Mapping[str, int] | None]]
-    generation: int = 0
 
 
 class Keeping:
@@ -82,30 +70,34 @@ class Keeping:
 
     # --- leases
 
-    def acquire(self, request: LeaseRequest, principal: str) -> LeaseState:
-        """Begin a lease, or let it keep more."""
-        known = self._leases.get(request.id)
-        if known is not None and not request.generation and (known.principal, known.holder) == (
-            principal,
-            request.holder,
-        ):
-            # The answer was lost. What is newest now may be something else, and it is not what was leased.
-            return self._state(self._leases.join(request.id, request.holder, principal))
-        for info, _ in request.tables:
+    def acquire(
+        self,
+        id: str,
+        holder: int,
+        tables: Sequence[tuple[TableInfo, Mapping[str, int] | None]],
+        ttl_seconds: float,
+        principal: str,
+        generation: int = 0,
+    ) -> LeaseState:
+        """Begin a lease on the newest snapshots of tables, or on some by bucket; or with its generation, let it keep
+        more."""
+        for info, _ in tables:
             if info.is_log:
                 raise InvalidArgument(f"{info.name} is a log table: its log is kept by a follower, not by a lease")
+        known = self._leases.get(id)
+        if known is not None and not generation and (known.principal, known.holder) == (principal, holder):
+            # The answer was lost. What is newest now may be something else, and it is not what was leased.
+            return self._state(self._leases.join(id, holder, principal))
         held: dict[BucketId, int] = {}
         try:
-            wanted: dict[TableId, Wanted] = {}
-            for info, chosen in request.tables:
-                wanted[info.id] = self._wanted(info, chosen, held)
+            wanted = {info.id: self._wanted(info, chosen, held) for info, chosen in tables}
             acquired = self._leases.acquire(
-                id=request.id,
-                holder=request.holder,
+                id=id,
+                holder=holder,
                 principal=principal,
-                ttl_ms=round(request.ttl_seconds * 1_000),
+                ttl_ms=round(ttl_seconds * 1_000),
                 wanted=wanted,
-                generation=request.generation,
+                generation=generation,
             )
         finally:
             self._snapshots.let_go(held)
@@ -167,7 +159,9 @@ class Keeping:
         return any(self._leases.holders(bucket) for bucket in buckets)
 
     def holders(self, bucket: BucketId) -> list[Holder]:
-        """The snapshots and leases that hold a bucket's log."""
+        """The snapshots and leases that hold a bucket's log: all of it, if there are leases that nobody can read."""
+        if self._snapshots.is_frozen:
+            return []
         return [*self._snapshots.holders(bucket), *self._leases.holders(bucket)]
 
     # --- drops
@@ -261,7 +255,9 @@ class Keeping:
             expires=moment(self._clock.now_ms() + lease.left_ms),
             ttl_seconds=lease.ttl_ms / 1_000,
             pins=lease.pin_count,
-            pinned_bytes=sum(self._size(bucket, each) for pins in lease.tables.values() for bucket, each in pins.pins.items()),
+            pinned_bytes=sum(
+                self._size(bucket, each) for table in lease.tables.values() for bucket, each in table.pins.items()
+            ),
             tables=tuple(sorted(self._name(table) for table in lease.tables)),
         )
 

@@ -2,8 +2,8 @@
 
 A drop by hand waits for nobody. Whoever is reading the partition is told so, goes on with the others, and knows how
 much it did not get: the record of the drop holds where the logs ended, which nothing can move any more because the
-buckets are retired in the same moment. Expiry waits while somebody scans the partition, or follows the table and has
-not read it to its end, but not for longer than the table's grace, counted from its end or from the opening of the
+buckets are retired in the same moment. Expiry waits while somebody scans the partition, leases it, or follows the table
+and has not read it to its end, but not for longer than the table's grace, counted from its end or from the opening of the
 database.
 """
 
@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
+from kolk.engine.keeping import Keeping
 from kolk.engine.partitions import Partitions, gone
 from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, KolkError, PartitionDropped, PartitionExists, PartitionNotFound, TableNotFound
@@ -35,6 +36,7 @@ class PartitionLives:
         partitions: Partitions,
         tablets: Tablets,
         followers: Followers,
+        keeping: Keeping,
         clock: Clock,
         notify: Callable[[TableId], None],
     ) -> None:
@@ -42,6 +44,7 @@ class PartitionLives:
         self._partitions = partitions
         self._tablets = tablets
         self._followers = followers
+        self._keeping = keeping
         self._clock = clock
         self._notify = notify
         self._since_ms = clock.now_ms()
@@ -74,6 +77,7 @@ class PartitionLives:
                     for tablet in filter(None, tablets):
                         tablet.retire(gone(tablet.bucket))
         self._tablets.drop_partition(buckets[0])
+        self._keeping.drop_partition(buckets[0])
         self._notify(info.id)
 
     def wanted(self, spec: TableSpec) -> list[str]:
@@ -118,9 +122,10 @@ class PartitionLives:
         return found
 
     def _is_read(self, info: TableInfo, partition: Partition, now_ms: int) -> bool:
-        """Whether somebody scans a partition, or follows the table and has not come to the partition's end."""
+        """Whether somebody scans a partition, leases a snapshot of it, or follows the table and has not come to the
+        partition's end."""
         buckets = info.buckets_of(partition)
-        if self._tablets.are_viewed(buckets):
+        if self._tablets.are_viewed(buckets) or self._keeping.is_leased(buckets):
             return True
         bookmarks = self._followers.of(info.id).values()
         states = [self._tablets.state(info, bucket) for bucket in buckets] if bookmarks else []

@@ -1,8 +1,9 @@
 """Letting old log go: the round that the engine makes every minute.
 
-A log table's options say how old and how large its logs may get; live followers keep what they have not seen. What
-followers keep beyond the options is bounded for the database as a whole: above the limit whoever keeps the most is
-released, until it fits. Tables that keep everything, and those with a primary key, are not looked at.
+A table's options say how old and how large its logs may get; live followers keep what they have not seen, and of a
+table with a primary key snapshots and leases keep what comes after them. What followers keep beyond the options is
+bounded for the database as a whole: above the limit whoever keeps the most is released, until it fits. Tables that keep
+everything are not looked at.
 """
 
 import logging
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
+from kolk.engine.keeping import Keeping
 from kolk.engine.opening import BucketState
 from kolk.engine.partitions import Partitions
 from kolk.engine.sessions import ScanSessions
@@ -44,6 +46,7 @@ class Retention:
         tablets: Tablets,
         followers: Followers,
         scans: ScanSessions,
+        keeping: Keeping,
         clock: Clock,
         pinned_bytes_max: int,
     ) -> None:
@@ -52,6 +55,7 @@ class Retention:
         self._tablets = tablets
         self._followers = followers
         self._scans = scans
+        self._keeping = keeping
         self._clock = clock
         self._pinned_bytes_max = pinned_bytes_max
 
@@ -65,7 +69,7 @@ class Retention:
     def _due(self, info: TableInfo) -> _Due | None:
         """What age and size want to go, also of buckets that were not used yet, for they age too."""
         ttl_ms, bytes_max = info.spec.options.log_ttl_ms, info.spec.options.log_bytes_max
-        if not info.is_log or (ttl_ms is None and bytes_max is None):
+        if ttl_ms is None and bytes_max is None:
             return None
         now_ms = self._clock.now_ms()
         try:
@@ -85,9 +89,15 @@ class Retention:
                 try:
                     with self._tablets.use_one(due.info, bucket) as tablet:
                         followers = [holder for _, holder in holders[bucket]]
-                        tablet.trim(below, [*followers, *self._scans.holders(bucket)])
+                        tablet.trim(
+                            below, [*followers, *self._scans.holders(bucket), *self._kept_for(due.info, bucket)]
+                        )
                 except KolkError as error:
                     _tell(due.info, error)
+
+    def _kept_for(self, info: TableInfo, bucket: BucketId) -> list[Holder]:
+        """The snapshots and leases that hold a bucket's log; a log table has none."""
+        return [] if info.is_log else self._keeping.holders(bucket)
 
     def _holders(self, due: _Due) -> dict[BucketId, list[tuple[str, Holder]]]:
         """Who holds the log of each bucket of a table, by name."""

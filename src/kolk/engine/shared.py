@@ -1,8 +1,8 @@
 """One engine per folder and process.
 
 A notebook cell that runs ``kolk.connect`` again must not fail on its own lock, so connections to one folder
-share an engine; the last one to close closes it. Each has two threads here that let it tick and reap: an engine that
-somebody builds for himself has none.
+share an engine; the last one to close closes it. Each has threads here that let it tick, reap and take snapshots: an
+engine that somebody builds for himself has none.
 """
 
 import atexit
@@ -47,6 +47,7 @@ class SharedEngines:
                 self._tickers[real] = (
                     Ticker(engine.tick, seconds=TICK_SECONDS, clock=clock),
                     Ticker(engine.reap, seconds=engine.reap_seconds, clock=clock, name="kolk-reaper"),
+                    Ticker(engine.take_due, seconds=engine.take_seconds, clock=clock, name="kolk-snapshots"),
                 )
                 for ticker in self._tickers[real]:
                     ticker.start()
@@ -83,6 +84,7 @@ class SharedEngines:
             return
         if path is not None:
             del self._users[path]
+            engine.stop_taking()
             # First, and waited for: a round must not meet an engine that closes.
             for ticker in self._tickers.pop(path, ()):
                 ticker.close()
