@@ -37,6 +37,7 @@ SEEN = TableSpec.make(
     merge_engine="versioned",
     options={"table.merge-engine.versioned.ver-column": "pv"},
 )
+AGED = TableSpec.make("aged", Schema(COLUMNS, ["page"]), options={"table.kv.ttl": "7d", "table.kv.ttl.column": "day"})
 PARTED = TableSpec.make(
     "parted", Schema([Column("day", "int", nullable=False), *COLUMNS[2:]]), partition_by=["day"], buckets=2
 )
@@ -94,11 +95,14 @@ def test_a_name_follows_everywhere_when_a_column_is_renamed():
     key = altered(PAGES, [RenameColumn("page", "url")])
     version = altered(SEEN, [RenameColumn("pv", "at"), WidenColumn("at", "bigint")])
     log = altered(EVENTS, [RenameColumn("pv", "views")])
+    aged = altered(AGED, [RenameColumn("day", "at"), AddColumn(Column("day", "int"))])
 
     assert (key.schema.primary_key, key.bucket_key) == (("url", "day"), ("url",))
     assert version.options.version_column == "at"
     assert version.option_text["table.merge-engine.versioned.ver-column"] == "at"
     assert log.bucket_key == ("views",)
+    assert (aged.options.kv_ttl_column, aged.option_text["table.kv.ttl.column"]) == ("at", "at")
+    assert decode_table(table_of(aged).id, encode_table(table_of(aged))) == table_of(aged)
 
 
 def test_a_column_may_change_the_case_of_its_own_name():
@@ -171,6 +175,8 @@ def test_what_does_not_hold_all_values_is_refused_with_what_would(old, new, poss
         (EVENTS, DropColumn("pv"), "part of the bucket key.*cannot be dropped"),
         (EVENTS, WidenColumn("pv", "bigint"), "part of the bucket key.*cannot be widened.*renamed and moved"),
         (SEEN, DropColumn("pv"), "is the version column.*cannot be dropped"),
+        (AGED, DropColumn("day"), "table.kv.ttl.column, which holds the time of every row; it cannot be dropped"),
+        (AGED, WidenColumn("day", "timestamp"), "cannot become a timestamp"),
         (PARTED, DropColumn("day"), "partition column; it cannot be dropped"),
         (PARTED, RenameColumn("day", "d"), "partition column; it cannot be renamed"),
         (PARTED, WidenColumn("day", "bigint"), "partition column; it cannot be widened"),
@@ -208,6 +214,7 @@ def test_an_operation_that_cannot_be_leaves_the_others_undone():
 def test_roles_are_kept_under_new_names_within_the_same_alter():
     assert "primary key" in refusal(PAGES, RenameColumn("page", "p"), DropColumn("p"))
     assert "version column" in refusal(SEEN, RenameColumn("pv", "v"), DropColumn("v"))
+    assert "table.kv.ttl.column" in refusal(AGED, RenameColumn("day", "at"), DropColumn("at"))
 
 
 def test_an_alter_has_operations_and_not_too_many():

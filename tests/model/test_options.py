@@ -20,6 +20,8 @@ ENGINE = "table.merge-engine"
 VERSION = "table.merge-engine.versioned.ver-column"
 DELETE = "table.delete.behavior"
 IMAGE = "table.changelog.image"
+TTL = "table.kv.ttl"
+TTL_COLUMN = "table.kv.ttl.column"
 
 
 def refusal(options: dict[str, str], schema: Schema = KEYED) -> str:
@@ -106,8 +108,18 @@ def test_a_version_column_without_the_versioned_engine_is_refused(engine):
     assert message == "table.merge-engine.versioned.ver-column goes with table.merge-engine=versioned only"
 
 
-@pytest.mark.parametrize("option", [{ENGINE: "first_row"}, {VERSION: "pv"}, {DELETE: "ignore"}, {IMAGE: "full"}])
-def test_a_log_table_has_no_engine_no_deletes_and_no_images(option):
+@pytest.mark.parametrize(
+    "option",
+    [
+        {ENGINE: "first_row"},
+        {VERSION: "pv"},
+        {DELETE: "ignore"},
+        {IMAGE: "full"},
+        {TTL: "7d"},
+        {TTL_COLUMN: "seen"},
+    ],
+)
+def test_a_log_table_has_no_engine_no_deletes_no_images_and_no_rows_that_expire(option):
     message = refusal(option, LOG)
 
     assert message == f"{next(iter(option))} is only for tables with a primary key; this one has none"
@@ -124,6 +136,8 @@ def test_a_log_table_refuses_deletes():
         ("table.merge_engine", ENGINE),
         ("table.delete.behaviour", DELETE),
         ("table.changelog-image", IMAGE),
+        ("table.kv-ttl", TTL),
+        ("table.kv.ttl.colum", TTL_COLUMN),
         ("bucket.number", "bucket.num"),
         ("bucket-key", "bucket.key"),
     ],
@@ -149,6 +163,8 @@ def test_an_unknown_option_of_a_log_table_is_unknown_first():
         ({ENGINE: "last_row"}, "table.merge-engine is one of default, first_row, versioned, not 'last_row'"),
         ({DELETE: ""}, "table.delete.behavior is one of allow, ignore, disable, not ''"),
         ({IMAGE: "half"}, "table.changelog.image is one of full, wal, not 'half'"),
+        ({TTL: "soon"}, "table.kv.ttl is a duration such as 12h or 7d, or -1 for ever, not 'soon'"),
+        ({TTL: "0d"}, "table.kv.ttl is a duration such as 12h or 7d, or -1 for ever, not '0d'"),
     ],
 )
 def test_an_unknown_value_is_answered_with_the_values(option, message):
@@ -185,3 +201,76 @@ def test_a_version_column_inside_the_primary_key_is_refused():
 
     with pytest.raises(InvalidSchema, match="can never differ"):
         TableOptions.parse(options, schema)
+
+
+# --- rows that expire
+
+
+@pytest.mark.parametrize("data_type", ["timestamp(0)", "timestamp", "timestamp_ltz(9)", "date"])
+def test_rows_expire_by_a_column_that_holds_a_time(data_type):
+    schema = Schema([Column("id", "int"), Column("at", data_type)], "id")
+
+    options = TableOptions.parse({TTL: "7 d", TTL_COLUMN: "at"}, schema)
+
+    assert (options.kv_ttl_ms, options.kv_ttl_column) == (7 * 86_400_000, "at")
+
+
+def test_the_time_may_be_part_of_the_key():
+    schema = Schema([Column("id", "int"), Column("at", "date")], ["id", "at"])
+
+    assert TableOptions.parse({TTL: "7d", TTL_COLUMN: "at"}, schema).kv_ttl_column == "at"
+
+
+@pytest.mark.parametrize("options", [{}, {TTL: "-1"}, {TTL_COLUMN: "seen"}, {TTL: "-1", TTL_COLUMN: "seen"}])
+def test_rows_live_for_ever_unless_told_otherwise(options):
+    assert TableOptions.parse(options, KEYED).kv_ttl_ms is None
+
+
+def test_a_ttl_without_a_column_is_told_to_name_it():
+    assert refusal({TTL: "7d"}).startswith("table.kv.ttl needs table.kv.ttl.column, the column that holds a row's time")
+
+
+@pytest.mark.parametrize("ttl", ["7d", "-1"])
+def test_a_ttl_by_no_column_of_the_table_is_told_the_columns(ttl):
+    message = refusal({TTL: ttl, TTL_COLUMN: "nope"})
+
+    assert message == "table.kv.ttl.column: 'nope' is not a column; they are page, pv, seen, ok"
+
+
+@pytest.mark.parametrize("data_type", ["bigint", "string", "time", "array<date>"])
+def test_a_ttl_by_a_column_without_a_date_is_told_the_right_types(data_type):
+    schema = Schema([Column("id", "int"), Column("at", data_type)], "id")
+
+    message = refusal({TTL: "7d", TTL_COLUMN: "at"}, schema)
+
+    assert message.endswith("; it must be one of timestamp, timestamp_ltz, date")
+
+
+@pytest.mark.parametrize(
+    "text", [{TTL: "90min", TTL_COLUMN: "seen"}, {TTL: "7d", TTL_COLUMN: "seen"}, {TTL_COLUMN: "seen"}]
+)
+def test_a_ttl_is_read_back_from_its_text(text):
+    options = TableOptions.parse(text, KEYED)
+
+    assert text.items() <= options.text.items()
+    assert TableOptions.parse(options.text, KEYED) == options
+
+
+def test_the_ttl_of_a_living_table_can_be_set_changed_and_turned_off():
+    made = TableOptions.parse({TTL_COLUMN: "seen"}, KEYED)
+
+    on = made.changed({TTL: "7d"}, KEYED)
+    longer = on.changed({TTL: "8d"}, KEYED)
+    off = longer.changed({TTL: "-1"}, KEYED)
+
+    assert [each.kv_ttl_ms for each in (on, longer, off)] == [7 * 86_400_000, 8 * 86_400_000, None]
+    assert off == made
+
+
+def test_the_column_of_a_ttl_is_decided_when_a_table_is_made():
+    made = TableOptions.parse({}, KEYED)
+
+    with pytest.raises(InvalidSchema, match=r"table\.kv\.ttl\.column is decided when a table is made"):
+        made.changed({TTL: "7d", TTL_COLUMN: "seen"}, KEYED)
+    with pytest.raises(InvalidSchema, match=r"needs table\.kv\.ttl\.column"):
+        made.changed({TTL: "7d"}, KEYED)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidSchema
 from kolk.model.kinds import Kind
+from kolk.model.options import KV_TTL_COLUMN
 from kolk.model.schema import COLUMNS_MAX, SCHEMA_ID_MAX, Column, Schema, data_type
 from kolk.model.table import TableSpec
 from kolk.model.types import DataType
@@ -45,7 +46,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """A column under another name; keys, bucket key and version column follow."""
+    """A column under another name; keys, bucket key, version column and the column of the row TTL follow."""
 
     name: str
     to: str
@@ -132,8 +133,11 @@ class _Draft:
         if tuple(self._columns) == old.columns:
             raise InvalidSchema("this alter changes nothing; leave it out")
         schema = Schema(self._columns, self._names(old.primary_key), id=old.id + 1, next_column_id=self._next_id)
-        version = self._spec.options.version_column
-        options = replace(self._spec.options, version_column=None if version is None else self._names([version])[0])
+        options = replace(
+            self._spec.options,
+            version_column=self._name(self._spec.options.version_column),
+            kv_ttl_column=self._name(self._spec.options.kv_ttl_column),
+        )
         return replace(self._spec, schema=schema, bucket_key=self._names(self._spec.bucket_key), options=options)
 
     def _add(self, column: Column, place: AddColumn) -> None:
@@ -148,9 +152,13 @@ class _Draft:
 
     def _drop(self, column: Column) -> None:
         self._check_role(column, "dropped")
-        if self._is_version(column):
+        if self._is(column, self._spec.options.version_column):
             raise InvalidSchema(
                 f"{column.name!r} is the version column, by which the merge engine decides; it cannot be dropped"
+            )
+        if self._is(column, self._spec.options.kv_ttl_column):
+            raise InvalidSchema(
+                f"{column.name!r} is the {KV_TTL_COLUMN}, which holds the time of every row; it cannot be dropped"
             )
         if len(self._columns) == 1:
             raise InvalidSchema(
@@ -212,9 +220,9 @@ class _Draft:
         """Partitions are named by the names and values of these columns, so both stay as they are."""
         return column.id in self._ids(self._spec.partition_by)
 
-    def _is_version(self, column: Column) -> bool:
-        version = self._spec.options.version_column
-        return version is not None and column.id in self._ids([version])
+    def _is(self, column: Column, name: str | None) -> bool:
+        """Whether it is the column that an option names, if it names one."""
+        return name is not None and column.id in self._ids([name])
 
     def _ids(self, names: Iterable[str]) -> set[int]:
         """The ids of columns that the table names, under their names before this alter."""
@@ -224,6 +232,10 @@ class _Draft:
         """The same columns under their names after it."""
         now = {column.id: column.name for column in self._columns}
         return tuple(now[self._spec.schema.column(name).id] for name in names)
+
+    def _name(self, name: str | None) -> str | None:
+        """The same for the column that an option names, if it names one."""
+        return None if name is None else self._names([name])[0]
 
     # --- columns by name and place
 

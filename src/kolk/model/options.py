@@ -71,14 +71,17 @@ DELETE_BEHAVIOR = "table.delete.behavior"
 CHANGELOG_IMAGE = "table.changelog.image"
 BUCKET_COUNT = "bucket.num"
 BUCKET_KEY = "bucket.key"
+KV_TTL = "table.kv.ttl"
+KV_TTL_COLUMN = "table.kv.ttl.column"
 LOG_TTL = "table.log.ttl"
 LOG_BYTES_MAX = "table.log.max-bytes"
 DYNAMIC_PARTITIONS = "table.dynamic-partition.enabled"
-_FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE)
+_FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE, KV_TTL, KV_TTL_COLUMN)
 _FOR_LOGS = (LOG_TTL, LOG_BYTES_MAX)
 _FOR_PARTITIONS = (DYNAMIC_PARTITIONS, *AUTO_PARTITION_OPTIONS)
 CHANGEABLE = (
     *_FOR_LOGS,
+    KV_TTL,
     DYNAMIC_PARTITIONS,
     AUTO_PARTITION_PRECREATE,
     AUTO_PARTITION_RETENTION,
@@ -87,8 +90,9 @@ CHANGEABLE = (
 """What may be set on a table that exists: nothing that is stored, and no merger, depends on it."""
 _KNOWN = (*_FOR_KEYS, *_FOR_LOGS, *_FOR_PARTITIONS, BUCKET_COUNT, BUCKET_KEY)
 _OFF = "-1"
-"""Fluss's word for a log that is kept."""
+"""Fluss's word for a log that is kept, and ours for rows that are."""
 _VERSION_KINDS = (Kind.INT, Kind.BIGINT, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+_TIME_KINDS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.DATE)
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -100,6 +104,10 @@ class TableOptions:
     version_column: str | None = None
     delete_behavior: DeleteBehavior = DeleteBehavior.ALLOW
     changelog_image: ChangelogImage = ChangelogImage.FULL
+    kv_ttl_ms: int | None = None
+    """How long a row of a table with a key lives, counted from its time; None is for ever."""
+    kv_ttl_column: str | None = None
+    """The column that holds a row's time; it may be named while no row expires, so that rows can later."""
     log_ttl_ms: int | None = None
     """How long a log table keeps a row at least; None is for ever."""
     log_bytes_max: int | None = None
@@ -142,7 +150,10 @@ class TableOptions:
             DELETE_BEHAVIOR: self.delete_behavior.value,
             CHANGELOG_IMAGE: self.changelog_image.value,
         }
-        return shown | ({VERSION_COLUMN: self.version_column} if self.version_column else {}) | self._partition_text
+        shown |= {VERSION_COLUMN: self.version_column} if self.version_column else {}
+        shown |= {} if self.kv_ttl_ms is None else {KV_TTL: duration_text(self.kv_ttl_ms)}
+        shown |= {KV_TTL_COLUMN: self.kv_ttl_column} if self.kv_ttl_column else {}
+        return shown | self._partition_text
 
     @property
     def log_text(self) -> dict[str, str]:
@@ -173,11 +184,14 @@ def _key_table_options(options: Mapping[str, str], schema: Schema) -> TableOptio
     behavior = _choice(DeleteBehavior, options, DELETE_BEHAVIOR, allow)
     if behavior is DeleteBehavior.ALLOW and engine is not MergeEngine.DEFAULT:
         raise InvalidSchema(f"{DELETE_BEHAVIOR}=allow does not go with the {engine.value} merge engine")
+    ttl_ms = _ttl(KV_TTL, options.get(KV_TTL, _OFF))
     return TableOptions(
         merge_engine=engine,
         version_column=_version_column(options.get(VERSION_COLUMN), engine, schema),
         delete_behavior=behavior,
         changelog_image=_choice(ChangelogImage, options, CHANGELOG_IMAGE, ChangelogImage.FULL),
+        kv_ttl_ms=ttl_ms,
+        kv_ttl_column=_ttl_column(options.get(KV_TTL_COLUMN), ttl_ms, schema),
     )
 
 
@@ -207,7 +221,7 @@ def _log_table_options(options: Mapping[str, str]) -> TableOptions:
             raise InvalidSchema(f"{key} is only for tables with a primary key; this one has none")
     return TableOptions(
         delete_behavior=DeleteBehavior.DISABLE,
-        log_ttl_ms=_log_ttl(options.get(LOG_TTL, _OFF)),
+        log_ttl_ms=_ttl(LOG_TTL, options.get(LOG_TTL, _OFF)),
         log_bytes_max=_log_bytes_max(options.get(LOG_BYTES_MAX, _OFF)),
     )
 
@@ -222,13 +236,31 @@ def _refuse_log_options(options: Mapping[str, str]) -> None:
             )
 
 
-def _log_ttl(text: str) -> int | None:
+def _ttl(key: str, text: str) -> int | None:
     if text == _OFF:
         return None
     found = milliseconds(text)
     if not found:
-        raise InvalidSchema(f"{LOG_TTL} is a duration such as 12h or 7d, or {_OFF} for ever, not {text[:100]!r}")
+        raise InvalidSchema(f"{key} is a duration such as 12h or 7d, or {_OFF} for ever, not {text[:100]!r}")
     return found
+
+
+def _ttl_column(name: str | None, ttl_ms: int | None, schema: Schema) -> str | None:
+    if name is None:
+        if ttl_ms is not None:
+            raise InvalidSchema(
+                f"{KV_TTL} needs {KV_TTL_COLUMN}, the column that holds a row's time, which is named when a table is"
+                " made"
+            )
+        return None
+    if name not in schema.names:
+        raise InvalidSchema(f"{KV_TTL_COLUMN}: {name[:100]!r} is not a column; they are {', '.join(schema.names)}")
+    if schema.column(name).type.kind not in _TIME_KINDS:
+        raise InvalidSchema(
+            f"{KV_TTL_COLUMN}: {name!r} is a {schema.column(name).type.shown};"
+            f" it must be one of {', '.join(kind.value for kind in _TIME_KINDS)}"
+        )
+    return name
 
 
 def _log_bytes_max(text: str) -> int | None:

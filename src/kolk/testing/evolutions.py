@@ -61,9 +61,10 @@ def added_columns(types: st.SearchStrategy[DataType]) -> st.SearchStrategy[Colum
 def operations(draw: st.DrawFn, spec: TableSpec, types: st.SearchStrategy[DataType]) -> Operation:
     """One operation that this table can take."""
     schema, names = spec.schema, list(spec.schema.names)
-    kept = {*schema.primary_key, *spec.bucket_key, *spec.partition_by, spec.options.version_column}
+    kept = {*schema.primary_key, *spec.bucket_key, *spec.partition_by}
+    named = {spec.options.version_column, spec.options.kv_ttl_column}
     free = [name for name in _NAMES if name.lower() not in {one.lower() for one in names}]
-    loose = [column for column in schema.columns if column.name not in kept]
+    loose = [column for column in schema.columns if column.name not in kept | named]
     choices: list[st.SearchStrategy[Operation]] = [_moves(names)] if len(names) > 1 else []
     if free:
         added = added_columns(types).flatmap(
@@ -77,7 +78,7 @@ def operations(draw: st.DrawFn, spec: TableSpec, types: st.SearchStrategy[DataTy
     if loose and len(names) > 1:
         choices.append(st.builds(DropColumn, st.sampled_from([column.name for column in loose])))
     for column in schema.columns:
-        if column.name in kept - {spec.options.version_column}:
+        if column.name in kept:
             continue
         if not column.nullable:
             choices.append(st.just(DropNotNull(column.name)))
