@@ -32,6 +32,7 @@ class Bench:
         self.clock = ManualClock(now_ms=1_000_000)
         self.memory = KvMemory(block_cache_bytes=2**22, write_buffer_bytes=2**22)
         self.durability = Durability.MACHINE
+        self.kv = Kv
 
     def open(self, merger=None, options: dict[str, str] | None = None):
         chosen = merger or Merger(SCHEMA, TableOptions.parse(options or {}, SCHEMA))
@@ -41,7 +42,7 @@ class Bench:
             chosen,
             disk=self.disk,
             open_log=lambda path: Log.open(self.disk, path, self.durability, 4096),
-            open_kv=partial(Kv, memory=self.memory),
+            open_kv=partial(self.kv, memory=self.memory),
             clock=self.clock,
             signal=Signal(),
         )

@@ -100,9 +100,9 @@ def blind(rows: pa.RecordBatch, keys: Sequence[bytes], values: pa.BinaryArray) -
     return Changes(with_ops(rows, ChangeKind.UPDATE_AFTER), KvWrites(keys, values.to_pylist(), added=None))
 
 
-def deleted(rows: pa.RecordBatch) -> Changes:
-    """The changelog of removing these rows; the KV is cleared as a whole, not key by key."""
-    return Changes(with_ops(rows, ChangeKind.DELETE))
+def deleted(rows: pa.RecordBatch, keys: Sequence[bytes] = ()) -> Changes:
+    """The changes of removing these rows, by their keys; without keys, of a KV that is cleared as a whole."""
+    return Changes(with_ops(rows, ChangeKind.DELETE), KvWrites(deletes=keys, added=-len(keys)))
 
 
 def writes_of(rows: pa.RecordBatch, keys: KeyCodec, codec: RowCodec) -> KvWrites:

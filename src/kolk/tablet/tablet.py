@@ -41,6 +41,7 @@ from kolk.storage.log import Log, PendingFrame
 from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
+from kolk.tablet.expiry import Walk, look, unchanged
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
@@ -239,6 +240,30 @@ class Tablet:
             if refused is not None:
                 raise refused
             return self._published
+
+    def expire(self, column: int, before_ms: int, after: bytes, rows: int) -> Walk:
+        """Remove those of the next ``rows`` rows after a key (empty: from the start on) whose time, in the column of
+        this id, is ``before_ms`` or earlier: a -D with the whole row for each, in one frame.
+
+        Puts wait only while that frame is written. A crash leaves the rows, or a frame that replay applies. See
+        ``kolk.tablet.expiry``.
+        """
+        view = self.pin_view(after + b"\0" if after else ROW_PREFIX)
+        try:
+            looked = look(view, column, before_ms, rows)
+        finally:
+            view.close()
+        if not looked.keys:
+            return looked.walk(removed=0)
+        with self._lock:
+            self._check_writable()
+            assert isinstance(self._merger, Merger), "a log table has no rows to expire"
+            keys, values = unchanged(looked, self._kv.get(looked.keys))
+            if keys:
+                changes = deleted(self._merger.codec.decode(values), keys)
+                frame = self._frame(SystemTag(SystemWork.TTL), changes, self._clock.now_ms())
+                self._commit([frame], [changes.writes], {})
+        return looked.walk(removed=len(keys))
 
     def trim(self, below: int, holders: Sequence[Holder]) -> None:
         """Let the log below an offset go, as far as nobody holds it: whole segments, or all of a log table's."""
