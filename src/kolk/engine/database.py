@@ -21,6 +21,7 @@ from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
 from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
 from kolk.engine.cutting import Cutting
+from kolk.engine.expiry import Expiry
 from kolk.engine.followers import Followers, described
 from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
@@ -150,6 +151,7 @@ class Engine:
         self._lives = PartitionLives(
             self._catalog, self._partitions, self._tablets, self._followers, self.keeping, self._clock, self._notify
         )
+        self._expiry = Expiry(self._catalog, self._partitions, self._tablets, self._clock)
         self._retention = Retention(
             self._catalog,
             self._partitions,
@@ -470,10 +472,11 @@ class Engine:
         return found
 
     def tick(self) -> None:
-        """One round of what is due now and then: partitions come and go, old log goes, idle buckets are closed. Whoever
-        owns the engine calls this, from a thread."""
+        """One round of what is due now and then: partitions come and go, old rows and old log go, idle buckets are
+        closed. Whoever owns the engine calls this, from a thread."""
         self._check_usable()
         self._lives.round()
+        self._expiry.round()
         self._retention.round()
         self._tablets.rest(self.config.bucket_idle_seconds)
 
