@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kolk
+from kolk.runtime.migrations import FORMAT
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 MAKER = runpy.run_path(str(GOLDEN / "make_format1.py"))
@@ -26,6 +27,15 @@ def old_folder(tmp_path):
 def test_a_folder_of_the_first_format_answers_as_it_did(old_folder):
     with kolk.connect(old_folder) as db:
         assert MAKER["answers"](db) == EXPECTED
+
+
+def test_it_becomes_a_folder_of_the_present_format_and_stays_one(old_folder):
+    assert (old_folder / "FORMAT").read_text() == "kolk 1\n"
+
+    for _ in range(2):
+        with kolk.connect(old_folder) as db:
+            assert MAKER["answers"](db) == EXPECTED
+        assert (old_folder / "FORMAT").read_text() == f"kolk {FORMAT}\n"
 
 
 def test_its_rows_come_back_from_its_log_alone(old_folder):

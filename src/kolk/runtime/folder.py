@@ -1,20 +1,22 @@
 """The data folder: who has it open, and which format it holds.
 
 A folder is open in one process at a time; the operating system holds the lock and lets it go when the process
-dies, however it dies. The lock file tells the others whom to talk to.
+dies, however it dies. The lock file tells the others whom to talk to. A folder of an older format is brought up to the
+present one when it is opened, under the lock (``kolk.runtime.migrations``); one of a newer format is refused.
 """
 
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
 
 from kolk.errors import Corrupted, FolderInUse, InvalidArgument, UnknownFormat
 from kolk.runtime.disk import TEMPORARY_SUFFIX, Disk, OsDisk
+from kolk.runtime.migrations import FORMAT, FORMAT_FILE, migrate, write_format
 
-FORMAT = 1
+_NUMBER = re.compile("[1-9][0-9]{0,8}")  # bounded, because ``int`` itself raises on thousands of digits
 _LOCK = "LOCK"
-_FORMAT_FILE = "FORMAT"
 TOKENS_FILE = "tokens.json"
 """The access tokens of a server; see ``kolk.server.tokens``."""
 TOKENS_LOCK_FILE = "tokens.lock"
@@ -34,7 +36,7 @@ class Folder:
         self._handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
-            self._check_format()
+            self._settle_format()
         except BaseException:
             os.close(self._handle)
             raise
@@ -85,20 +87,23 @@ class Folder:
             return f"process {pid}, which serves it: connect to {url}"
         return f"process {pid}; close it there first, or use another folder"
 
-    def _check_format(self) -> None:
-        file = self.path / _FORMAT_FILE
+    def _settle_format(self) -> None:
+        """Make a new folder one of the present format, bring an older one up to it, refuse all others."""
+        file = self.path / FORMAT_FILE
         if not file.exists():
             # What a crash leaves of ``replace`` means nothing, and tokens may be made before the first start.
             tokens = (TOKENS_FILE, TOKENS_FILE + TEMPORARY_SUFFIX, TOKENS_LOCK_FILE)
-            harmless = (_LOCK, _FORMAT_FILE + TEMPORARY_SUFFIX, *tokens)
+            harmless = (_LOCK, FORMAT_FILE + TEMPORARY_SUFFIX, *tokens)
             if any(entry.name not in harmless for entry in self.path.iterdir()):
                 raise InvalidArgument(f"{self.path} holds other files and no Kolk data; give an empty or new folder")
-            self._disk.replace(str(file), f"kolk {FORMAT}\n".encode())
+            write_format(self.path, self._disk)
             return
         words = file.read_text(errors="replace").split()
-        if len(words) != 2 or words[0] != "kolk" or not (words[1].isascii() and words[1].isdigit()):
+        if len(words) != 2 or words[0] != "kolk" or not _NUMBER.fullmatch(words[1]):
             raise Corrupted(f"{file} does not name a Kolk format; restore the folder from a backup")
-        if int(words[1]) > FORMAT:
+        found = int(words[1])
+        if found > FORMAT:
             raise UnknownFormat(
-                f"{self.path} has format {words[1]}, this version of Kolk reads up to {FORMAT}: upgrade Kolk"
+                f"{self.path} has format {found}, this version of Kolk reads up to {FORMAT}: upgrade Kolk"
             )
+        migrate(self.path, self._disk, found)
