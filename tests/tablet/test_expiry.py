@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tablet.views import read
 
-from kolk.errors import Closed, DiskFull
+from kolk.errors import Closed, DiskFull, TableNotFound
 from kolk.merge.engine import Merger
 from kolk.model.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, altered
 from kolk.model.ids import PlainTag, SystemTag, SystemWork
@@ -176,9 +176,9 @@ def test_only_rows_that_are_stored_as_they_were_seen_go(tablet):
 
 
 class MeddlingKv(Kv):
-    """A KV with somebody who writes as soon as rows were read from a view."""
+    """A KV with somebody who does something, once, as soon as rows were read from a view."""
 
-    meddle = staticmethod(lambda: None)
+    meddle = None
 
     def pin(self, *bounds):
         pin = super().pin(*bounds)
@@ -186,27 +186,63 @@ class MeddlingKv(Kv):
 
         def taken(rows):
             found = take(rows)
-            meddler = threading.Thread(target=self.meddle)
-            meddler.start()
-            meddler.join(30)
-            assert not meddler.is_alive(), "a put waits for somebody who only looks"
+            meddle, self.meddle = self.meddle, None
+            if meddle is not None:
+                meddle()
             return found
 
         pin.take = taken
         return pin
 
 
-def test_a_put_between_look_and_lock_need_not_wait_and_its_row_stays(bench):
+def elsewhere(work) -> None:
+    """Let another thread do it: it must not have to wait for somebody who only looks."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def meddled(bench):
     bench.kv = MeddlingKv
     tablet = bench.open(merger(SPEC))
     put(tablet, 0, (1, 1, "old"), (2, 1, "old"))
-    tablet._kv.meddle = lambda: put(tablet, 1, (1, 1_000, "new"))
-
-    walk = tablet.expire(AT, 100, b"", 10)
-
-    tablet._kv.meddle = lambda: None
-    assert (walk.removed, ids(tablet)) == (1, [1])
+    yield tablet
     tablet.close()
+
+
+def test_a_put_between_look_and_lock_need_not_wait_and_its_row_stays(meddled):
+    meddled._kv.meddle = lambda: elsewhere(lambda: put(meddled, 1, (1, 1_000, "new")))
+
+    walk = meddled.expire(AT, 100, b"", 10)
+
+    assert (walk.removed, ids(meddled)) == (1, [1])
+
+
+def test_a_bucket_that_is_truncated_between_look_and_lock_loses_each_row_once(meddled):
+    meddled._kv.meddle = lambda: elsewhere(meddled.truncate)
+
+    walk = meddled.expire(AT, 100, b"", 10)
+
+    assert (walk.removed, meddled.end) == (0, 4)
+    assert read_changelog(meddled, 0).batch.column("_change_type").to_pylist() == ["+I", "+I", "-D", "-D"]
+
+
+def test_a_bucket_that_is_dropped_between_look_and_lock_gets_no_frame(meddled):
+    closing = threading.Thread(target=lambda: meddled.close(TableNotFound("it was dropped")))
+
+    def drop():
+        closing.start()
+        while meddled.refusal is None:
+            threading.Event().wait(0.001)
+
+    meddled._kv.meddle = drop
+
+    with pytest.raises(TableNotFound, match="it was dropped"):
+        meddled.expire(AT, 100, b"", 10)
+    closing.join(30)
+    assert meddled.end == 2
 
 
 def test_rows_of_older_versions_are_judged_by_the_same_column_under_any_name(bench):
