@@ -109,7 +109,8 @@ class _Draft:
 
 
 class Cut:
-    """Views of one moment, or of snapshots of several, of those buckets that have rows. Thread-safe; ``close`` may come from anywhere."""
+    """Views of one moment, or of snapshots of several, of those buckets that have rows. Thread-safe; ``close`` may come
+    from anywhere."""
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
 A drop by hand waits for nobody. Whoever is reading the partition is told so, goes on with the others, and knows how
 much it did not get: the record of the drop holds where the logs ended, which nothing can move any more because the
 buckets are retired in the same moment. Expiry waits while somebody scans the partition, leases it, or follows the table
-and has not read it to its end, but not for longer than the table's grace, counted from its end or from the opening of the
-database.
+and has not read it to its end, but not for longer than the table's grace, counted from its end or from the opening of
+the database.
 """
 
 import logging
