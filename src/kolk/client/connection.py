@@ -20,6 +20,7 @@ import pyarrow.flight as flight
 
 from kolk.client.address import Address, url_of
 from kolk.client.deadlines import Deadlines
+from kolk.client.remote_keeping import RemoteKeeping
 from kolk.client.retry import Deadline, Retry
 from kolk.client.scan_reader import FIRST_PAGE_BYTES, RemoteScan, opened_scan
 from kolk.client.spares import Spares
@@ -70,7 +71,7 @@ _CHANNEL = [
 ]
 
 
-class Connection:
+class Connection(RemoteKeeping):
     """A server, as ``Service``. Thread-safe. Refuses to be used by a forked child."""
 
     def __init__(
@@ -289,6 +290,9 @@ class Connection:
             shared=request.is_shared,
             ttl_seconds=request.ttl_seconds,
             resume=request.resume,
+            source=request.source.value,
+            lease=request.lease,
+            pins=None if request.pins is None else dict(request.pins),
         )
         is_owned = not (request.is_shared and request.nonce)
         record, rows = opened_scan(
@@ -422,6 +426,9 @@ class Connection:
             return result(m.decode_answer(reply.body))
 
         return self._retry.run(attempt, deadline)
+
+    def _deadline(self, seconds: float) -> Deadline:
+        return self._retry.deadline(seconds)
 
     def _reader(
         self,

@@ -1,17 +1,21 @@
 """A database, for those who use it: its tables, and DDL text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
 
+from kolk.client.lease import LEASE_TTL, Lease, OnLost, joined, leased
 from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.alter_ddl import AddPartition, Alteration, AlterTable, DropPartition, SetOptions
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
+from kolk.model.durations import Duration
 from kolk.model.follower import Follower
+from kolk.model.lease import LeaseInfo
+from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName, check_name
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
@@ -97,6 +101,37 @@ class Database:
     def close_scan(self, scan: str) -> bool:
         """End a scan, whoever reads it; whether there was one. Its reader is told with the next batch."""
         return self._service.close_scan(scan)
+
+    def lease(
+        self,
+        tables: Iterable[str] | Mapping[str, Mapping[str, int] | None],
+        ttl: Duration = LEASE_TTL,
+        lease_id: str | None = None,
+        *,
+        on_lost: OnLost | None = None,
+    ) -> Lease:
+        """Keep snapshots of several tables with one lease: the newest, or some by bucket,
+        ``db.lease({"web.pages": None, "web.users": {"0": 7}})``. See ``Table.lease``."""
+        chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
+        wanted = {self._service.table(TableName.parse(name)).id: snapshots for name, snapshots in chosen.items()}
+        return leased(self._link, wanted, ttl, lease_id, on_lost)
+
+    def join_lease(self, lease_id: str, ttl: Duration | None = None, *, on_lost: OnLost | None = None) -> Lease:
+        """Go on with a lease, after a restart say, with all that it keeps; whoever held it before has lost it.
+        LeaseLost if it is gone."""
+        return joined(self._link, lease_id, ttl, on_lost)
+
+    def leases(self) -> list[LeaseInfo]:
+        """The leases that there are: whose, of what, how much they keep, and when each expires."""
+        return self._service.leases()
+
+    def describe_lease(self, lease_id: str) -> LeaseState:
+        """A lease, with every snapshot that it keeps."""
+        return self._service.lease(lease_id)
+
+    def drop_lease(self, lease_id: str) -> bool:
+        """End a lease, whoever's it is; whether there was one. Its holder is told at its next turn."""
+        return self._service.drop_lease(lease_id)
 
     def execute(self, statement: str) -> Table | pa.Table | None:
         """Run one DDL statement: CREATE TABLE and ALTER TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE,

@@ -15,7 +15,6 @@ from kolk.model.table import TableInfo
 
 ROWS_MAX = 1_000_000
 _COMMIT_TIMESTAMP = CHANGE_COLUMN_NAMES[2]
-_RESUMES = ("strict", "log")
 
 
 class LastRows:
@@ -27,6 +26,8 @@ class LastRows:
         self.schema = rows.schema
         self.estimate: int | None = rows.num_rows
         self.resumed: Resumed | None = None
+        self.pins: dict[str, int] | None = None
+        self.is_consistent = True
         self._rows: pa.Table | None = rows
 
     def next(self) -> ScanPage | None:
@@ -69,17 +70,3 @@ def last_rows(link: Link, info: TableInfo, request: ScanRequest) -> LastRows:
     rows = pa.Table.from_batches(batches)
     order = pc.sort_indices(rows[_COMMIT_TIMESTAMP])[-request.limit :] if request.limit else pa.array([], pa.int64())
     return LastRows(ends, rows.take(order).select(shown.names).cast(shown))
-
-
-def check_source(source: str, resume: str, *, is_log: bool, is_shared: bool) -> None:
-    """Refuse what cannot be scanned that way."""
-    if resume not in _RESUMES:
-        raise InvalidArgument(f"resume is one of {', '.join(map(repr, _RESUMES))}, not {resume!r}")
-    if resume == "log" and is_shared:
-        raise InvalidArgument(
-            'resume="log" goes on in another scan, which the other readers do not have; leave one out'
-        )
-    if source == "log" and not is_log:
-        raise InvalidArgument('source="log" is for log tables; the changes of this one are in table.changelog()')
-    if source not in ("live", "log"):
-        raise InvalidArgument("source is 'live', or 'log' for a log table; others are not available in this version")

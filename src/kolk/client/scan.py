@@ -28,8 +28,8 @@ class Scan:
     ``offsets`` maps each bucket to the log offset that the scan stands for: the table's changelog from there on is
     exactly what came after. ``id`` names it for other readers, if it is shared; ``token`` is the place after the last
     batch that was handed out; ``rows`` is how many rows were, and ``estimate`` about how many there are, if anybody
-    knows. Failures are sticky: a scan that failed once fails again, it never looks finished. Confined to one reader at
-    a time.
+    knows. ``consistent`` is False if its buckets are snapshots of several moments. Failures are sticky: a scan that
+    failed once fails again, it never looks finished. Confined to one reader at a time.
 
     A partition that is dropped meanwhile takes its rows away. Whoever gave ``on_partition`` is told so; without it the
     scan raises PartitionDropped, once, and can be iterated on for the rows of the others.
@@ -50,6 +50,7 @@ class Scan:
         self.offsets = dict(pages.offsets)
         self.schema = schema or pages.schema
         self.estimate = pages.estimate
+        self.consistent = pages.is_consistent
         self.rows = 0
         self.token = ""
         self._link = link  # kept, so that the connection lives as long as the scan

@@ -70,6 +70,8 @@ class RemoteScan:
         self.schema = schema
         self.estimate = record.estimate
         self.resumed = record.resumed
+        self.pins = record.pins
+        self.is_consistent = record.consistent
         self._calls = calls
         self._retry = retry
         self._cursor = cursor

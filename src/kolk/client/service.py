@@ -12,25 +12,31 @@ import pyarrow as pa
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import PlainTag, TableId
+from kolk.model.lease import LeaseInfo
+from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.predicate import Predicate
 from kolk.model.scan import Resumed, ScanInfo, ScanPage, ScanRequest
 from kolk.model.schema import Schema
+from kolk.model.snapshot import SnapshotInfo
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 
 
 class ScanPages(Protocol):
     """An open scan, for one reader. ``estimate`` is about how many rows there are, if anybody knows; ``resumed`` is
-    what had been read before the token that it was opened at."""
+    what had been read before the token that it was opened at; ``pins`` are the snapshots that it shows, by bucket, None
+    for the living rows; ``is_consistent`` says that all buckets are of one moment."""
 
     id: str
     offsets: dict[str, int]
     schema: pa.Schema
     estimate: int | None
     resumed: Resumed | None
+    pins: dict[str, int] | None
+    is_consistent: bool
 
     def next(self) -> ScanPage | None:
         """The next page; None at the end. A page without rows only says that the reading goes on."""
@@ -137,6 +143,51 @@ class Service(Protocol):
 
     def close_scan(self, scan: str) -> bool:
         """End a scan, whoever reads it; whether there was one."""
+        ...
+
+    def take_snapshot(self, table: TableId) -> list[SnapshotInfo]:
+        """Copy what changed of a table; the answer is the newest snapshot of every bucket."""
+        ...
+
+    def snapshots(self, table: TableId) -> list[SnapshotInfo]:
+        """The snapshots of a table, by bucket and number."""
+        ...
+
+    def acquire_lease(
+        self,
+        id: str,
+        holder: int,
+        tables: Mapping[TableId, Mapping[str, int] | None],
+        ttl_seconds: float,
+        generation: int = 0,
+    ) -> LeaseState:
+        """Begin a lease on the newest snapshots of tables, or on some by bucket; or with its generation, let it keep
+        more. ``holder`` is drawn at random, and the same in a retry."""
+        ...
+
+    def join_lease(self, id: str, holder: int, ttl_seconds: float | None = None) -> LeaseState:
+        """Go on in the name of a lease; whoever held it before has lost it."""
+        ...
+
+    def renew_lease(self, id: str, generation: int, ttl_seconds: float | None = None) -> LeaseState:
+        """Let the time of a lease begin anew; LeaseLost if it is gone."""
+        ...
+
+    def release_lease(self, id: str, generation: int, buckets: Mapping[str, Sequence[str] | None]) -> LeaseState | None:
+        """Keep no longer what a lease keeps of some tables, by name, or of some of their buckets; None if the lease is
+        gone, then or before."""
+        ...
+
+    def drop_lease(self, id: str, generation: int | None = None) -> bool:
+        """End a lease, whoever's it is without a generation; whether there was one."""
+        ...
+
+    def lease(self, id: str) -> LeaseState:
+        """A lease, with all that it keeps."""
+        ...
+
+    def leases(self) -> list[LeaseInfo]:
+        """The leases, the oldest first."""
         ...
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:

@@ -11,10 +11,13 @@ import pyarrow as pa
 from kolk.client.bootstrap import Bootstrap
 from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, OnPartition, Start
 from kolk.client.handle import Handle
-from kolk.client.last_rows import check_source, last_rows
+from kolk.client.kept_scan import KeptPages
+from kolk.client.last_rows import last_rows
+from kolk.client.lease import LEASE_TTL, Lease, OnLost, leased
 from kolk.client.resume import Resumption
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import OnProgress, Scan
+from kolk.client.source import source_of
 from kolk.client.where import Where, predicate_of
 from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
@@ -23,6 +26,7 @@ from kolk.model.options import MergeMode
 from kolk.model.partition import Partition, parse_partition, partition_name
 from kolk.model.scan import ScanRequest
 from kolk.model.schema import Schema
+from kolk.model.snapshot import SnapshotInfo
 from kolk.model.write import Action, Write
 
 
@@ -155,7 +159,7 @@ class Table(Handle):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         where: Where | None = None,
-        source: str = "live",
+        source: "str | Lease" = "live",
         *,
         buckets: Sequence[str] | None = None,
         resume: str = "strict",
@@ -179,6 +183,9 @@ class Table(Handle):
         everybody who opens it gets the same scan, and never another once that is gone. ``on_progress`` is called with
         the rows so far and about how many there are, or None. ``on_partition`` is called if a partition is dropped
         before its rows were read; without it the scan raises PartitionDropped, and can be read on.
+
+        ``source="snapshot"`` shows the newest snapshots instead, and ``source=lease`` those that a lease keeps: however
+        long it takes, and across restarts of the server.
         """
         schema = self.schema
         names = _shown(schema, columns)
@@ -192,7 +199,9 @@ class Table(Handle):
             is_shared=shared or nonce is not None,
             ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
         )
-        check_source(source, resume, is_log=not schema.primary_key, is_shared=request.is_shared)
+        is_log, is_shared = not schema.primary_key, request.is_shared
+        kind, lease = source_of(source, resume, is_log=is_log, is_shared=is_shared)
+        request = replace(request, source=kind, lease=lease)
         if not schema.primary_key:
             return Scan(self._link, last_rows(self._link, self._info, request), on_partition, on_progress)
         resumption = None
@@ -200,8 +209,11 @@ class Table(Handle):
             if names is not None:  # the key says which rows a change is about
                 request = replace(request, names=tuple(dict.fromkeys((*names, *schema.primary_key))))
             resumption = Resumption(self._link, self._info, request)
-        pages = self._service.open_scan(self._info.id, request)
-        shown, is_shared = schema.arrow_of(names), request.is_shared
+        shown = schema.arrow_of(names)
+        if request.is_live or is_shared:
+            pages = self._service.open_scan(self._info.id, request)
+        else:
+            pages = KeptPages(self._service, self._info.id, request)
         return Scan(self._link, pages, on_partition, on_progress, resumption, shown, is_shared=is_shared)
 
     def join_scan(
@@ -308,6 +320,33 @@ class Table(Handle):
         except PartitionNotFound:
             if not if_exists:
                 raise
+
+    def take_snapshot(self) -> list[SnapshotInfo]:
+        """Copy what changed since the last snapshot, as of one moment; the answer is the newest one of every bucket.
+
+        It is done by itself every ten minutes, too. Files that an earlier snapshot has are not copied again.
+        """
+        return self._service.take_snapshot(self._info.id)
+
+    def snapshots(self) -> list[SnapshotInfo]:
+        """The snapshots that there are, by bucket and number."""
+        return self._service.snapshots(self._info.id)
+
+    def lease(
+        self,
+        ttl: Duration = LEASE_TTL,
+        lease_id: str | None = None,
+        *,
+        snapshots: Mapping[str, int] | None = None,
+        on_lost: OnLost | None = None,
+    ) -> Lease:
+        """Keep the newest snapshots of this table, and the log after them, for as long as the lease is held.
+
+        It is renewed in the background, at every third of its ``ttl``; ``on_lost`` is called if it is lost all the
+        same. ``snapshots`` names some by bucket instead of the newest; what does not exist is in ``lease.unavailable``.
+        Without a ``lease_id`` it has a random one. ``db.lease([...])`` is for several tables.
+        """
+        return leased(self._link, {self._info.id: snapshots}, ttl, lease_id, on_lost)
 
     def truncate(self) -> dict[str, int]:
         """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""

@@ -109,9 +109,9 @@ class TableOptions:
     kv_ttl_column: str | None = None
     """The column that holds a row's time; it may be named while no row expires, so that rows can later."""
     log_ttl_ms: int | None = None
-    """How long a log table keeps a row at least; None is for ever."""
+    """How long a bucket keeps its log at least; None is for ever. With a key it also waits for snapshots."""
     log_bytes_max: int | None = None
-    """How much log a bucket of a log table keeps; None is all of it."""
+    """How much log a bucket keeps; None is all of it."""
     dynamic_partitions: bool = True
     """Whether a put makes the partitions of its rows."""
     auto_partition: AutoPartition | None = None
@@ -153,11 +153,11 @@ class TableOptions:
         shown |= {VERSION_COLUMN: self.version_column} if self.version_column else {}
         shown |= {} if self.kv_ttl_ms is None else {KV_TTL: duration_text(self.kv_ttl_ms)}
         shown |= {KV_TTL_COLUMN: self.kv_ttl_column} if self.kv_ttl_column else {}
-        return shown | self._partition_text
+        return shown | self.log_text
 
     @property
     def log_text(self) -> dict[str, str]:
-        """The same for a log table; what is off is left out."""
+        """The same for a log table, and for the log of any; what is off is left out."""
         shown = {} if self.log_ttl_ms is None else {LOG_TTL: duration_text(self.log_ttl_ms)}
         shown |= {} if self.log_bytes_max is None else {LOG_BYTES_MAX: str(self.log_bytes_max)}
         return shown | self._partition_text
@@ -178,7 +178,6 @@ def _check_key(key: str) -> None:
 
 
 def _key_table_options(options: Mapping[str, str], schema: Schema) -> TableOptions:
-    _refuse_log_options(options)
     engine = _choice(MergeEngine, options, MERGE_ENGINE, MergeEngine.DEFAULT)
     allow = DeleteBehavior.ALLOW if engine is MergeEngine.DEFAULT else DeleteBehavior.IGNORE
     behavior = _choice(DeleteBehavior, options, DELETE_BEHAVIOR, allow)
@@ -192,6 +191,8 @@ def _key_table_options(options: Mapping[str, str], schema: Schema) -> TableOptio
         changelog_image=_choice(ChangelogImage, options, CHANGELOG_IMAGE, ChangelogImage.FULL),
         kv_ttl_ms=ttl_ms,
         kv_ttl_column=_ttl_column(options.get(KV_TTL_COLUMN), ttl_ms, schema),
+        log_ttl_ms=_ttl(LOG_TTL, options.get(LOG_TTL, _OFF)),
+        log_bytes_max=_log_bytes_max(options.get(LOG_BYTES_MAX, _OFF)),
     )
 
 
@@ -224,16 +225,6 @@ def _log_table_options(options: Mapping[str, str]) -> TableOptions:
         log_ttl_ms=_ttl(LOG_TTL, options.get(LOG_TTL, _OFF)),
         log_bytes_max=_log_bytes_max(options.get(LOG_BYTES_MAX, _OFF)),
     )
-
-
-def _refuse_log_options(options: Mapping[str, str]) -> None:
-    """Better than to take an option that does nothing: a log that was to be trimmed would fill the disk."""
-    for key in _FOR_LOGS:
-        if options.get(key, _OFF) != _OFF:
-            raise InvalidSchema(
-                f"{key} is only for tables without a primary key: the log of this one is the one durable copy of its"
-                " rows, and is kept until there are snapshots; leave the option out"
-            )
 
 
 def _ttl(key: str, text: str) -> int | None:

@@ -55,9 +55,13 @@ class Ticker:
                 _log.exception("%s failed; it is tried again in %g s", self._name, self._seconds)
             return True
 
+    def stop(self) -> None:
+        """Begin no more rounds, and wait for nothing. Idempotent."""
+        self._stopped.set()
+
     def close(self) -> None:
         """Stop, after the round that is under way. Idempotent."""
-        self._stopped.set()
+        self.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_STOP_SECONDS)
 

@@ -26,9 +26,11 @@ from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
+from kolk.server.keeping import KeepingRequests
 from kolk.server.records import shown_names, table_record
 from kolk.server.scanning import Scanning
 from kolk.server.watch import Served
+from kolk.wire import keeping as k
 from kolk.wire import messages as m
 from kolk.wire.operations import column_of, decode_operations
 from kolk.wire.rows import check_schema, encode_rows, read_rows
@@ -48,11 +50,14 @@ class Api:
         self._engine = engine
         self._status = status
         self.scanning = Scanning(engine, self._table)
+        self._keeping = KeepingRequests(engine, self._table)
 
     def act(self, principal: Principal, action: m.Action, served: Served) -> Any:
         """Serve a request without rows; the answer is plain values."""
         if isinstance(action, m.AboutScans):
             return self.scanning.act(principal, action)
+        if isinstance(action, k.AboutKeeping):
+            return self._keeping.act(principal, action, served)
         return self._act(principal, action, served)
 
     def put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from kolk.engine.database import Engine
 from kolk.engine.session import Opened
-from kolk.errors import TableNotFound
+from kolk.errors import InvalidArgument, TableNotFound
 from kolk.model.grant import Operation, Principal
 from kolk.model.predicate import Predicate
-from kolk.model.scan import START, ScanPage, ScanRequest
+from kolk.model.scan import START, ScanPage, ScanRequest, ScanSource
 from kolk.model.table import TableInfo
 from kolk.server.records import shown_names
 from kolk.wire import messages as m
@@ -60,6 +60,9 @@ class Scanning:
             is_shared=asked.shared,
             ttl_seconds=asked.ttl_seconds,
             resume=asked.resume,
+            source=_source(asked.source),
+            lease=asked.lease,
+            pins=None if asked.pins is None else tuple(sorted(asked.pins.items())),
         )
         scans = self._engine.scans
         opened = scans.open(info, schema, request, principal.name)
@@ -136,7 +139,16 @@ def _record(opened: Opened, first: m.ScanPart | None) -> m.ScanRecord:
         estimate=opened.estimate,
         resumed=opened.resumed,
         first=first,
+        pins=opened.pins,
+        consistent=opened.is_consistent,
     )
+
+
+def _source(word: str) -> ScanSource:
+    words = {source.value: source for source in ScanSource}
+    if word not in words:
+        raise InvalidArgument(f"the source of a scan is one of {', '.join(words)}, not {word[:50]!r}")
+    return words[word]
 
 
 def _part(page: ScanPage) -> m.ScanPart:

@@ -19,6 +19,8 @@ from kolk.errors import InvalidArgument, TooLarge
 from kolk.model.ids import PlainTag
 from kolk.model.partition import PartitionEvent
 from kolk.model.scan import NONCE_LENGTH_MAX, Resumed
+from kolk.wire.keeping import AboutKeeping, LeaseId
+from kolk.wire.message import BucketNames, Message, Names, Number, Offset, Table, Version
 
 PROTOCOL = 4
 """Raised when an older peer would misunderstand; both sides must have the same."""
@@ -28,19 +30,9 @@ _LENGTH = struct.Struct("<I")
 _ALIGNMENT = 8
 T = TypeVar("T")
 
-Table = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Offset = Annotated[int, msgspec.Meta(le=2**63 - 1)]
-Names = Annotated[list[str], msgspec.Meta(max_length=1_600)]
-Version = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
-"""A version of a table's schema that names, rows and answers are of; 0 is the current one."""
 ScanId = Annotated[str, msgspec.Meta(max_length=64)]
 Nonce = Annotated[str, msgspec.Meta(max_length=NONCE_LENGTH_MAX)]
 PageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-BucketNames = Annotated[list[str], msgspec.Meta(max_length=10_000)]
-
-
-class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op"):
-    """The root of all heads."""
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -68,11 +60,11 @@ class CreateTable(Message, frozen=True, tag="create"):
 
     name: str
     columns: Annotated[list[ColumnText], msgspec.Meta(max_length=1_600)]
-    primary_key: Names = []
+    primary_key: Names = msgspec.field(default_factory=list)
     buckets: int = 1
-    bucket_key: Names = []
-    partition_by: Names = []
-    options: dict[str, str] = {}
+    bucket_key: Names = msgspec.field(default_factory=list)
+    partition_by: Names = msgspec.field(default_factory=list)
+    options: dict[str, str] = msgspec.field(default_factory=dict)
     if_not_exists: bool = False
 
 
@@ -280,7 +272,7 @@ AboutTables = (
 )
 AboutReading = Bounds | OffsetsAt | OpenFollower | CommitFollower | DropFollower | ListFollowers
 AboutScans = JoinScan | CloseScan | ListScans
-Action = AboutTables | AboutReading | AboutScans
+Action = AboutTables | AboutReading | AboutScans | AboutKeeping
 """Requests without rows, answered once."""
 
 
@@ -329,6 +321,9 @@ class OpenScan(Message, frozen=True, tag="open_scan"):
     shared: bool = False
     ttl_seconds: float | None = None
     resume: str = ""
+    source: str = "live"
+    lease: LeaseId = ""
+    pins: Annotated[dict[str, Number], msgspec.Meta(max_length=20_000)] | None = None
 
 
 class NextPage(Message, frozen=True, tag="next_page"):
@@ -412,6 +407,8 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     estimate: int | None = None
     resumed: Resumed | None = None
     first: ScanPart | None = None
+    pins: dict[str, int] | None = None
+    consistent: bool = True
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):

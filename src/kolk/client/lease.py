@@ -1,0 +1,208 @@
+"""A lease in a client's hands: snapshots that stay, renewed in the background until it is closed.
+
+It is renewed at every third of its time, so that two renewals may fail before it is lost. A renewal that fails is tried
+again at the next turn; whether the lease is lost the server decides, and by then also the clock here: when its time has
+passed without an answer nobody can promise any more that the snapshots are there.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Self
+
+from kolk.client.link import Link
+from kolk.errors import Closed, KolkError, LeaseLost
+from kolk.model.durations import Duration, seconds_of
+from kolk.model.ids import TableId
+from kolk.model.lease import check_lease_id
+from kolk.model.lease_state import LeasedTable, LeaseState
+from kolk.model.names import TableName
+from kolk.runtime.ticker import Ticker
+
+LEASE_TTL = "10m"
+_TURNS = 3
+OnLost = Callable[[LeaseLost], object]
+
+
+class Lease:
+    """A lease: scan with it (``table.scan(source=lease)``), follow the changelog from ``offsets``, close it.
+
+    ``offsets`` and ``snapshots`` are by table and bucket; ``unavailable`` is what was asked for and does not exist;
+    ``consistent`` says that all buckets of each table are of one moment. When the lease is lost, ``on_lost`` is called
+    once, from another thread, ``is_lost`` is True and ``check`` raises. A scan that is open goes on: it keeps its
+    snapshots itself. A context manager. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        holder: int,
+        state: LeaseState,
+        on_lost: OnLost | None = None,
+    ) -> None:
+        # Constant after construction.
+        self._link = link  # kept, so that the connection lives as long as the lease
+        self._holder = holder
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._state = state
+        self._renewed = link.clock.monotonic()
+        self._lost: LeaseLost | None = None
+        self._is_closed = False
+        # It must not keep the lease alive: one that is forgotten is to expire, and its thread to end.
+        self._ticker = Ticker(
+            partial(_turn, weakref.ref(self)), seconds=state.ttl_seconds / _TURNS, clock=link.clock, name="kolk-lease"
+        )
+        self._unclosed = weakref.finalize(self, self._ticker.stop)
+        self._unclosed.atexit = False
+        self._ticker.start()
+
+    @property
+    def id(self) -> str:
+        """Its name, by which another process goes on: ``db.join_lease(id)``."""
+        return self._state.id
+
+    @property
+    def state(self) -> LeaseState:
+        """All that is known of it, as of the last answer."""
+        return self._state
+
+    @property
+    def offsets(self) -> dict[str, dict[str, int]]:
+        """By table, where its changelog goes on: ``table.changelog(start=lease.offsets[table.name])``."""
+        return {name: table.start for name, table in self._state.tables.items()}
+
+    @property
+    def snapshots(self) -> dict[str, dict[str, int]]:
+        """By table and bucket, the numbers of the snapshots that are kept."""
+        return {name: dict(table.snapshots) for name, table in self._state.tables.items()}
+
+    @property
+    def unavailable(self) -> dict[str, dict[str, int]]:
+        """By table and bucket, the snapshots that were asked for and do not exist."""
+        return {name: dict(missing) for name, missing in self._state.unavailable.items()}
+
+    @property
+    def consistent(self) -> bool:
+        """Whether all buckets of each table are of one moment."""
+        return all(table.is_consistent for table in self._state.tables.values())
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is known to be gone."""
+        return self._lost is not None
+
+    def table(self, name: str) -> LeasedTable | None:
+        """What it keeps of a table."""
+        return self._state.tables.get(name)
+
+    def check(self) -> None:
+        """Raise LeaseLost if it is known to be gone, and Closed if it was closed here."""
+        if self._lost is not None:
+            raise self._lost
+        if self._is_closed:
+            raise Closed("this lease is closed")
+
+    def renew(self, ttl: Duration | None = None) -> None:
+        """Let its time begin anew now, with another length if one is given. It is done in the background anyway."""
+        self.check()
+        seconds = None if ttl is None else seconds_of(ttl, "ttl")
+        try:
+            state = self._link.service.renew_lease(self.id, self._state.generation, seconds)
+        except LeaseLost as error:
+            self._lose(error)
+            raise
+        self._note(state)
+
+    def add(self, tables: Iterable[str] | Mapping[str, Mapping[str, int] | None]) -> None:
+        """Keep more: the newest snapshots of more tables, or named ones; see ``Database.lease``."""
+        self.check()
+        chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
+        service = self._link.service
+        wanted = {service.table(TableName.parse(name)).id: snapshots for name, snapshots in chosen.items()}
+        state = self._state
+        self._note(service.acquire_lease(state.id, self._holder, wanted, state.ttl_seconds, state.generation))
+
+    def release(self, table: str, buckets: Sequence[str] | None = None) -> None:
+        """Keep a table, or some of its buckets, no longer: what was read need not stay. Idempotent."""
+        left = self._link.service.release_lease(self.id, self._state.generation, {table: buckets})
+        if left is None:
+            self._end()
+        else:
+            self._note(left)
+
+    def close(self) -> None:
+        """Let everything go. Idempotent; one that was lost is no error."""
+        self._end()
+        self._link.service.drop_lease(self.id, self._state.generation)
+
+    def detach(self) -> LeaseState:
+        """Renew it no longer, and leave it to whoever joins it before its time is over."""
+        self._end()
+        return self._state
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<kolk.Lease {self.id} of {', '.join(self._state.tables)}>"
+
+    def _end(self) -> None:
+        self._is_closed = True
+        self._ticker.close()
+
+    def _note(self, state: LeaseState) -> None:
+        with self._lock:
+            self._state = state
+            self._renewed = self._link.clock.monotonic()
+
+    def turn(self) -> None:
+        """Renew, as is due every third of its time. Called in the background."""
+        if self._is_closed or self._lost is not None:
+            return
+        try:
+            self._note(self._link.service.renew_lease(self.id, self._state.generation))
+        except LeaseLost as error:
+            self._lose(error)
+        except Closed as error:
+            self._lose(LeaseLost(f"the lease {self.id!r} is not renewed any more: {error}", "expired"))
+        except KolkError as error:
+            if self._link.clock.monotonic() - self._renewed >= self._state.ttl_seconds:
+                lost = LeaseLost(f"the lease {self.id!r} could not be renewed for its time: {error}", "expired")
+                self._lose(lost)
+
+    def _lose(self, error: LeaseLost) -> None:
+        with self._lock:
+            is_first, self._lost = self._lost is None, self._lost or error
+        if is_first and self._on_lost is not None:
+            self._on_lost(error)
+
+
+def leased(
+    link: Link,
+    tables: Mapping[TableId, Mapping[str, int] | None],
+    ttl: Duration,
+    lease_id: str | None,
+    on_lost: OnLost | None,
+) -> Lease:
+    """A new lease on the newest snapshots of tables, or on some by bucket."""
+    holder, seconds = link.rng.id128(), seconds_of(ttl, "ttl")
+    id = f"{link.rng.id128():032x}" if lease_id is None else check_lease_id(lease_id)
+    return Lease(link, holder, link.service.acquire_lease(id, holder, tables, seconds), on_lost)
+
+
+def joined(link: Link, lease_id: str, ttl: Duration | None, on_lost: OnLost | None) -> Lease:
+    """A lease that somebody else began, taken over."""
+    holder, seconds = link.rng.id128(), None if ttl is None else seconds_of(ttl, "ttl")
+    return Lease(link, holder, link.service.join_lease(check_lease_id(lease_id), holder, seconds), on_lost)
+
+
+def _turn(lease: "weakref.ref[Lease]") -> None:
+    found = lease()
+    if found is not None:
+        found.turn()
