@@ -20,7 +20,7 @@ from kolk.errors import InvalidArgument, KolkError, PartitionDropped
 from kolk.model.ids import BucketId
 from kolk.model.partition import PartitionEvent, PartitionEventKind
 from kolk.model.predicate import Predicate
-from kolk.model.scan import Page, Place
+from kolk.model.scan import Page, Place, Resumed, read_before
 from kolk.model.schema import Schema
 from kolk.storage.view import Taken, View
 
@@ -110,13 +110,18 @@ class _Draft:
 
 class Cut:
     """Views of one moment, or of snapshots of several, of those buckets that have rows. Thread-safe; ``close`` may come
-    from anywhere."""
+    from anywhere.
+
+    It stands for all buckets that it has an offset of, which are in order; ``buckets`` are those that are pinned.
+    ``offsets`` is by public names, and has also the ``places`` that are no bucket's. ``pins`` are the snapshots that it
+    shows, by bucket; None if it shows the living rows.
+    """
 
     def __init__(
         self,
         views: Sequence[tuple[BucketId, View]],
-        all_buckets: Sequence[BucketId],
-        offsets: Mapping[str, int],
+        offsets: Mapping[BucketId, int],
+        places: Mapping[str, int],
         schema: Schema,
         names: Sequence[str] | None,
         limit: int | None,
@@ -128,10 +133,9 @@ class Cut:
         is_consistent: bool = True,
     ) -> None:
         self.pins = pins
-        """The snapshots that it shows, by bucket; None if it shows the living rows."""
         self.is_consistent = is_consistent
-        self.offsets = dict(offsets)
-        self.all_buckets = tuple(all_buckets)
+        self.offsets = {**{bucket.name: offset for bucket, offset in offsets.items()}, **places}
+        self.buckets = tuple(bucket for bucket, _ in views)
         self.schema = schema
         self.estimate = estimate
         self._chunk_rows = chunk_rows
@@ -139,23 +143,18 @@ class Cut:
         self._limit = limit
         self._where = where
         self._views = list(views)
-        self._all_buckets = frozenset(all_buckets)
+        self._offsets = dict(offsets)
         self._row_bytes = _ROW_BYTES_GUESS  # of the last page, whoever read it: only a guess for the next
-        self._order = [(bucket.partition, bucket.bucket) for bucket, _ in views]
+        self._order = [(bucket.partition, bucket.bucket) for bucket in self.buckets]
 
     @property
     def arrow(self) -> pa.Schema:
         """The columns of its pages."""
         return self.schema.arrow_of(self._names)
 
-    def stands_for(self, bucket: BucketId) -> bool:
-        """Whether it has an offset of this bucket, with rows or without."""
-        return bucket in self._all_buckets
-
-    @property
-    def buckets(self) -> list[BucketId]:
-        """Those that are pinned."""
-        return [bucket for bucket, _ in self._views]
+    def read_before(self, place: Place) -> Resumed:
+        """What of it, with rows or without, comes before a place."""
+        return read_before(place, tuple(self._offsets))
 
     def check(self, only: Collection[str] | None) -> None:
         """Refuse names of buckets that the scan does not have."""
@@ -163,9 +162,9 @@ class Cut:
         if strange is not None:
             raise InvalidArgument(f"the scan has no bucket {strange[:100]!r}; its buckets are the keys of its offsets")
 
-    def offset_of(self, bucket: BucketId) -> int:
-        """The offset at which a bucket is pinned."""
-        return self.offsets[bucket.name]
+    def offset_of(self, bucket: BucketId) -> int | None:
+        """The offset that it has of this very bucket, with rows or without; None if it has none."""
+        return self._offsets.get(bucket)
 
     @property
     def refusal(self) -> KolkError | None:
@@ -249,9 +248,8 @@ class Cut:
         batch = view.codec.decode_as(self.schema, wanted, self._names)
         count = draft.add(bucket.name, batch)
         if self._limit is not None and place.delivered + count >= self._limit:
-            return Place(
-                bucket.partition, bucket.bucket, b"", place.delivered + count
-            )  # nothing follows, from anywhere
+            # Nothing follows, from anywhere.
+            return Place(bucket.partition, bucket.bucket, b"", place.delivered + count)
         # All that was read is used, unless some that is wanted was left over.
         is_whole = count == len(values if chosen is None else chosen)
         used = len(values) if is_whole else count if chosen is None else int(chosen[count - 1]) + 1 if count else 0

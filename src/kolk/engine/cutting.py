@@ -145,12 +145,11 @@ class Cutting:
             raise
         pinned = {bucket for bucket, _ in kept}
         _close([(bucket, view) for bucket, view in views if bucket not in pinned])
-        places = {} if position is None else {PARTITIONS: position}
         estimate = None if request.where is not None or rows is None else rows
         return Cut(
             kept,
-            list(offsets),
-            {**{bucket.name: offset for bucket, offset in offsets.items()}, **places},
+            offsets,
+            {} if position is None else {PARTITIONS: position},
             schema,
             request.names,
             request.limit,

@@ -18,7 +18,7 @@ from kolk.engine.nonces import Nonces
 from kolk.engine.session import Opened, ScanSession
 from kolk.engine.sessions import ScanSessions, ended, taken_back
 from kolk.errors import InvalidArgument, KolkError, UsedAfterFork
-from kolk.model.scan import START, Page, Place, ScanEnd, ScanPage, ScanRequest, read_before
+from kolk.model.scan import START, Page, Place, ScanEnd, ScanPage, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
@@ -147,7 +147,7 @@ class Scans:
             start = token.place
         cut = self._cutting.cut(info, schema, request, principal)
         request = request.resolved(cut.pins)
-        resumed = read_before(start, cut.all_buckets) if request.resume else None
+        resumed = cut.read_before(start) if request.resume else None
         if not cut.buckets:
             self.sessions.note_empty()
             return Opened(

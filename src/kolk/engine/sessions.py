@@ -180,11 +180,11 @@ class ScanSessions:
                 Holder(
                     kind=HolderKind.SCAN,
                     owner=f"scan {session.id}",
-                    offset=session.cut.offset_of(bucket),
+                    offset=offset,
                     expires_ms=None if (left := self._left(session, now)) is None else now_ms + round(left * 1_000),
                 )
                 for session in self._all()
-                if session.cut.stands_for(bucket)
+                if (offset := session.cut.offset_of(bucket)) is not None
             ]
 
     # --- inside: all under the lock
