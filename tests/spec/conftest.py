@@ -6,11 +6,14 @@ Each test that takes ``db`` runs twice: with the engine in this process, and ove
 import pytest
 
 import kolk
+from kolk.client.scan_reader import RemoteScan
 from kolk.engine.database import Engine
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.server.run import Server
 from kolk.testing.clock import ManualClock
+
+SERVER = kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1)
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def url(form, folder, config):
     if form == "embedded":
         yield None
         return
-    with Server.open(folder, kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1), config) as server:
+    with Server.open(folder, SERVER, config) as server:
         yield server.url
 
 
@@ -42,6 +45,18 @@ def url(form, folder, config):
 def db(url, folder, config):
     with kolk.connect(url) if url else kolk.connect(folder, config=config) as database:
         yield database
+
+
+@pytest.fixture(scope="module", params=["embedded", "network"])
+def database(request, tmp_path_factory, config):
+    """One database for all tests of a module, which has a ``config`` of its own for it."""
+    folder = tmp_path_factory.mktemp("shared") / "data"
+    if request.param == "embedded":
+        with kolk.connect(folder, config=config) as db:
+            yield db
+        return
+    with Server.open(folder, SERVER, config) as server, kolk.connect(server.url) as db:
+        yield db
 
 
 @pytest.fixture
@@ -72,8 +87,7 @@ class Bench:
         self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
         self._server = None
         if self._form == "network":
-            config = kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1)
-            self._server = Server(self.engine, config, self.engine.close)
+            self._server = Server(self.engine, SERVER, self.engine.close)
         self.db = self.connect()
 
     def connect(self):
@@ -112,3 +126,15 @@ def bench(form, folder):
 @pytest.fixture
 def timed(bench):
     return bench()
+
+
+@pytest.fixture
+def small(bench):
+    """A database with pages of a few rows."""
+    return bench(scan_page_rows=4, scan_page_bytes_max=420)
+
+
+@pytest.fixture
+def by_pages(monkeypatch):
+    """Over the network, too, nothing is read ahead."""
+    monkeypatch.setattr(RemoteScan, "_streamed", lambda scan, deadline: scan._paged())

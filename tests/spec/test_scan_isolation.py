@@ -20,7 +20,6 @@ from tests.spec.replica import Key, Replica, Row, by_key, replayed
 
 import kolk
 from kolk.model.partition import PARTITIONS
-from kolk.server.run import Server
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 EXAMPLES = 200 if FULL else 12
@@ -34,30 +33,20 @@ COLUMNS = [
     kolk.Column("payload", "string"),
 ]
 SCHEMA = kolk.Schema(COLUMNS, primary_key=["day", "key"])
-CONFIG = kolk.EngineConfig(
-    durability="process",
-    kv_block_cache_bytes=2**22,
-    kv_write_buffer_bytes=2**22,
-    scan_page_rows=100,
-    scans_max=2 * SCANS,
-    scans_per_bucket_max=2 * SCANS,
-)
 numbers = itertools.count()
 both = pytest.mark.parametrize("cut", [[], ["day"]], ids=["plain", "partitioned"])
 
 
-@pytest.fixture(scope="module", params=["embedded", "network"])
-def database(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("isolation") / "data"
-    if request.param == "embedded":
-        with kolk.connect(folder, config=CONFIG) as db:
-            yield db
-        return
-    with (
-        Server.open(folder, kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1), CONFIG) as server,
-        kolk.connect(server.url) as db,
-    ):
-        yield db
+@pytest.fixture(scope="module")
+def config():
+    return kolk.EngineConfig(
+        durability="process",
+        kv_block_cache_bytes=2**22,
+        kv_write_buffer_bytes=2**22,
+        scan_page_rows=100,
+        scans_max=2 * SCANS,
+        scans_per_bucket_max=2 * SCANS,
+    )
 
 
 def made(db: kolk.Database, cut: list[str]) -> kolk.Table:

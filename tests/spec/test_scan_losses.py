@@ -18,7 +18,6 @@ from tests.spec.replica import Key, Moments, Replica, Row, by_key, replayed
 
 import kolk
 from kolk.errors import HolderLost, UnknownOrExpiredScan
-from kolk.server.run import Server
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 EXAMPLES = 300 if FULL else 15
@@ -30,14 +29,6 @@ COLUMNS = [
     kolk.Column("payload", "string"),
 ]
 SCHEMA = kolk.Schema(COLUMNS, primary_key=["day", "key"])
-CONFIG = kolk.EngineConfig(
-    durability="process",
-    kv_block_cache_bytes=2**22,
-    kv_write_buffer_bytes=2**22,
-    scan_page_rows=5,
-    scans_max=1_000,
-    scans_per_bucket_max=1_000,
-)
 WHERE: dict[str | None, Callable[[Row], bool]] = {
     None: lambda row: True,
     "value >= 5": lambda row: row["value"] >= 5,
@@ -47,18 +38,16 @@ WHERE: dict[str | None, Callable[[Row], bool]] = {
 numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", params=["embedded", "network"])
-def database(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("losses") / "data"
-    if request.param == "embedded":
-        with kolk.connect(folder, config=CONFIG) as db:
-            yield db
-        return
-    with (
-        Server.open(folder, kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1), CONFIG) as server,
-        kolk.connect(server.url) as db,
-    ):
-        yield db
+@pytest.fixture(scope="module")
+def config():
+    return kolk.EngineConfig(
+        durability="process",
+        kv_block_cache_bytes=2**22,
+        kv_write_buffer_bytes=2**22,
+        scan_page_rows=5,
+        scans_max=1_000,
+        scans_per_bucket_max=1_000,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,34 +5,12 @@ import threading
 import pyarrow.compute as pc
 import pytest
 from tests.spec.cut import EVENTS
+from tests.spec.scanned import SCHEMA, ids, rows
 
 import kolk
-from kolk.client.scan_reader import RemoteScan
 from kolk.errors import InvalidArgument, PartitionDropped
 
-SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string"), kolk.Column("n", "bigint")], "id")
 DAYS = kolk.Schema([kolk.Column("day", "int"), kolk.Column("id", "bigint")], primary_key=["day", "id"])
-network_only = pytest.mark.parametrize("form", ["network"], indirect=True)
-
-
-def rows(ids, v="v", n=0):
-    return [{"id": id, "v": v, "n": n} for id in ids]
-
-
-def ids(table):
-    return sorted(table["id"].to_pylist())
-
-
-@pytest.fixture
-def small(bench):
-    """A database with pages of a few rows."""
-    return bench(scan_page_rows=4, scan_page_bytes_max=420)
-
-
-@pytest.fixture
-def by_pages(monkeypatch):
-    """Over the network, too, nothing is read ahead."""
-    monkeypatch.setattr(RemoteScan, "_streamed", lambda scan, deadline: scan._paged())
 
 
 @pytest.fixture

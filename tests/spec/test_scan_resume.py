@@ -1,41 +1,30 @@
 """Scans that are lost and go on: one moment in the end, every change once."""
 
 import pytest
+from tests.spec.scanned import SCHEMA, rows
 
 import kolk
 from kolk.client.changelog import Changelog
-from kolk.client.scan_reader import RemoteScan
 from kolk.errors import Closed, InvalidArgument, PartitionDropped, TableNotFound, Unreachable
 
-SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string"), kolk.Column("n", "bigint")], "id")
 DAYS = kolk.Schema(
     [kolk.Column("day", "int"), kolk.Column("id", "bigint"), kolk.Column("v", "string")], primary_key=["day", "id"]
 )
-
-
-@pytest.fixture
-def small(bench):
-    """A database with pages of a few rows, and nothing read ahead."""
-    return bench(scan_page_rows=4, scan_page_bytes_max=420)
-
-
-@pytest.fixture(autouse=True)
-def by_pages(monkeypatch):
-    monkeypatch.setattr(RemoteScan, "_streamed", lambda scan, deadline: scan._paged())
+pytestmark = pytest.mark.usefixtures("by_pages")
 
 
 @pytest.fixture
 def table(small):
     table = small.db.create_table("t", SCHEMA, buckets=3)
-    table.put([{"id": n, "v": "old", "n": 0} for n in range(60)])
+    table.put(rows(range(60), v="old"))
     return table
 
 
 def shake(table):
     """Change rows all over the table: some are updated, some go, some come."""
-    table.put([{"id": n, "v": "new", "n": 1} for n in range(0, 60, 4)])
+    table.put(rows(range(0, 60, 4), v="new", n=1))
     table.delete([{"id": n} for n in range(1, 60, 4)])
-    table.put([{"id": n, "v": "new", "n": 1} for n in range(60, 80)])
+    table.put(rows(range(60, 80), v="new", n=1))
 
 
 def state(rows):

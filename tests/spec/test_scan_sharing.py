@@ -5,21 +5,10 @@ import gc
 import pytest
 
 import kolk
-from kolk.client.scan_reader import RemoteScan
 from kolk.errors import InvalidArgument, UnknownOrExpiredScan
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
-
-
-@pytest.fixture
-def small(bench):
-    """A database with pages of a few rows, and nothing read ahead."""
-    return bench(scan_page_rows=4, scan_page_bytes_max=420)
-
-
-@pytest.fixture(autouse=True)
-def by_pages(monkeypatch):
-    monkeypatch.setattr(RemoteScan, "_streamed", lambda scan, deadline: scan._paged())
+pytestmark = pytest.mark.usefixtures("by_pages")
 
 
 @pytest.fixture
