@@ -22,12 +22,15 @@ from kolk.model.ids import PlainTag
 if TYPE_CHECKING:
     from kolk.client.changelog import Changelog
     from kolk.client.database import Database
+    from kolk.client.lease import Lease
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
     from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
     from kolk.model.follower import Follower
+    from kolk.model.lease import LeaseInfo
     from kolk.model.partition import Partition, PartitionEvent
     from kolk.model.schema import Column, Schema
+    from kolk.model.snapshot import SnapshotInfo
     from kolk.server.child import ServerProcess
 
 __version__ = "0.1.0"
@@ -41,6 +44,8 @@ __all__ = [
     "Durability",
     "EngineConfig",
     "Follower",
+    "Lease",
+    "LeaseInfo",
     "MoveColumn",
     "Partition",
     "PartitionEvent",
@@ -51,6 +56,7 @@ __all__ = [
     "Schema",
     "ServerConfig",
     "ServerProcess",
+    "SnapshotInfo",
     "Table",
     "WidenColumn",
     "connect",
@@ -66,6 +72,8 @@ _HOMES = {
     "DropColumn": "kolk.model.evolution",
     "DropNotNull": "kolk.model.evolution",
     "Follower": "kolk.model.follower",
+    "Lease": "kolk.client.lease",
+    "LeaseInfo": "kolk.model.lease",
     "MoveColumn": "kolk.model.evolution",
     "Partition": "kolk.model.partition",
     "PartitionEvent": "kolk.model.partition",
@@ -74,6 +82,7 @@ _HOMES = {
     "Scan": "kolk.client.scan",
     "Schema": "kolk.model.schema",
     "ServerProcess": "kolk.server.child",
+    "SnapshotInfo": "kolk.model.snapshot",
     "Table": "kolk.client.table",
     "WidenColumn": "kolk.model.evolution",
 }
