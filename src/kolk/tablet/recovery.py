@@ -164,7 +164,7 @@ def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> int | 
 
 def _counted(kv: Kv, applied: int) -> int:
     """How many rows a KV has. One that was written before they were counted is gone through, once."""
-    rows = row_count(kv.records(ROWS))
+    rows = row_count(kv.records(ROWS)) if applied else 0
     if rows is None:
         rows = kv.count()
         kv.apply([], state_records(applied, rows))
