@@ -1,6 +1,7 @@
 """Engines that are closed at the end of a test, whatever it did."""
 
 import pytest
+from tests.engine.lease_bench import D0, D3, E0, P0, P1, P5, LeaseBench
 from tests.engine.scan_bench import ScanBench
 
 
@@ -21,3 +22,24 @@ def scan_bench(tmp_path):
 @pytest.fixture
 def scanned(scan_bench):
     return scan_bench()
+
+
+@pytest.fixture
+def lease_bench(tmp_path):
+    """Make leases that are driven by hand, with settings of their own; a few snapshots exist."""
+    made = []
+
+    def make(**settings):
+        bench = LeaseBench(tmp_path / f"meta-{len(made)}.sqlite", **settings)
+        bench.take(P0, P1, P5, D0, D3, E0)
+        made.append(bench)
+        return bench
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def leased(lease_bench):
+    return lease_bench()

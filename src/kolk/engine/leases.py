@@ -218,7 +218,7 @@ class Leases:
                 expired=self._book.ends[LeaseEnd.EXPIRED],
                 unavailable=self._unavailable,
                 renew_failures=self._renew_failures,
-                oldest_age_seconds=max((now_ms - lease.created_ms for lease in leases), default=0) / 1_000,
+                oldest_age_seconds=max([0, *(now_ms - lease.created_ms for lease in leases)]) / 1_000,
             )
 
     def reap(self) -> None:

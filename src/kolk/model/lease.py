@@ -158,15 +158,19 @@ class Lease:
 
     def acquired(self, wanted: Mapping[TableId, Wanted], pinned: Mapping[BucketId, Pinned]) -> "Lease":
         """After some of what is wanted was pinned. A table of which it then keeps nothing that was asked for stays as
-        it is; the others are of the position, and as consistent, as the call says."""
+        it is; the others are of the position, and as consistent, as the call says. The same lease if that is no
+        news."""
         tables = dict(self.tables)
         for table, each in wanted.items():
             known = tables.get(table)
             new = {bucket: pinned[bucket] for bucket in each.snapshots if bucket in pinned}
             pins = ChunkedPins.of({} if known is None else known.pins).updated(new)
-            if any(bucket in pins and pins[bucket].snapshot == wish for bucket, wish in each.snapshots.items()):
+            is_kept = any(bucket in pins and pins[bucket].snapshot == wish for bucket, wish in each.snapshots.items())
+            is_news = known is None or known.pins is not pins or _said(known) != _said(each)
+            if is_kept and is_news:
                 tables[table] = TablePins(pins=pins, position=each.position, is_consistent=each.is_consistent)
-        return replace(self, tables=tables)
+        is_same = all(each is self.tables.get(table) for table, each in tables.items())
+        return self if is_same else replace(self, tables=tables)
 
     def released(self, buckets: Iterable[BucketId]) -> "Lease":
         """Without the pins of some buckets; the same lease if it has none of them."""
@@ -288,6 +292,10 @@ def wish_digest(wanted: Mapping[TableId, Wanted]) -> bytes:
         for table, each in sorted(wanted.items(), key=lambda item: item[0])
     ]
     return hashlib.blake2b(msgspec.msgpack.encode(wishes), digest_size=16).digest()
+
+
+def _said(table: TablePins | Wanted) -> tuple[int | None, bool]:
+    return table.position, table.is_consistent
 
 
 def _check_number(what: str, value: object) -> None:
