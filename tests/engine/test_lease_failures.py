@@ -282,6 +282,37 @@ def test_a_lease_that_cannot_be_read_keeps_everything_until_it_is_dropped(leased
     leased.check()
 
 
+@pytest.mark.parametrize(
+    ("lost_part", "why"),
+    [
+        ("one chunk of several", "some of its pins of table 1 are missing"),
+        ("a whole table", "some of its tables are missing"),
+        ("what a table has gained since", "some of its pins are missing"),
+    ],
+)
+def test_a_part_of_a_lease_that_goes_missing_is_missed(leased, lost_part, why):
+    """Each record is sound, and the lease is not whole."""
+    far = BucketId(PLAIN, 0, 256)
+    leased.take(far)
+    generation = leased.acquire("a", {P0: 2, far: 2, D0: 2}).lease.generation
+    older = {key: leased.meta.get(key).value for key in (TABLE, CHUNK)}
+    leased.acquire("a", {P1: 2}, generation=generation)
+
+    if lost_part == "one chunk of several":
+        overwrite(leased, CHUNK, None)
+    elif lost_part == "a whole table":
+        for key in leased.record_keys():
+            if key.startswith("lease/a/000000000002"):
+                overwrite(leased, key, None)
+    else:
+        for key, value in older.items():
+            overwrite(leased, key, value)
+    leased.restart()
+
+    assert why in leased.leases.unreadable()["a"]
+    assert leased.pins.frozen == 1
+
+
 @FAILURES
 def test_an_unreadable_lease_that_could_not_be_dropped_stays_until_it_can(leased, how):
     leased.acquire("a", {P0: 2})

@@ -140,7 +140,7 @@ def test_a_new_lease_is_empty():
 
 @given(SNAPSHOTS)
 def test_leases_of_the_same_content_are_equal(snapshots):
-    """H10: however their pins came about."""
+    """H10, H11: however their pins came about; they show what they keep."""
     lease = acquired(NOTHING, snapshots)
     backwards = acquired(NOTHING, dict(reversed(snapshots.items())))
 
