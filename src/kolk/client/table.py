@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -199,8 +200,8 @@ class Table(Handle):
             is_shared=shared or nonce is not None,
             ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
         )
-        is_log, is_shared = not schema.primary_key, request.is_shared
-        kind, lease = source_of(source, resume, is_log=is_log, is_shared=is_shared)
+        is_shared = request.is_shared
+        kind, lease = source_of(source, resume, is_log=not schema.primary_key, is_shared=is_shared)
         request = replace(request, source=kind, lease=lease)
         if not schema.primary_key:
             return Scan(self._link, last_rows(self._link, self._info, request), on_partition, on_progress)
@@ -209,11 +210,9 @@ class Table(Handle):
             if names is not None:  # the key says which rows a change is about
                 request = replace(request, names=tuple(dict.fromkeys((*names, *schema.primary_key))))
             resumption = Resumption(self._link, self._info, request)
-        shown = schema.arrow_of(names)
-        if request.is_live or is_shared:
-            pages = self._service.open_scan(self._info.id, request)
-        else:
-            pages = KeptPages(self._service, self._info.id, request)
+        is_kept = not (request.is_live or is_shared)
+        open_ = partial(KeptPages, self._service) if is_kept else self._service.open_scan
+        pages, shown = open_(self._info.id, request), schema.arrow_of(names)
         return Scan(self._link, pages, on_partition, on_progress, resumption, shown, is_shared=is_shared)
 
     def join_scan(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 from kolk.codec.table import describe
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
-from kolk.engine.changes import PartitionFeed, TableChanges, starts_at
+from kolk.engine.changes import TableChanges
 from kolk.engine.cutting import Cutting
 from kolk.engine.expiry import Expiry
 from kolk.engine.followers import Followers, described
@@ -27,8 +26,9 @@ from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
 from kolk.engine.leases import Leases
 from kolk.engine.lives import PartitionLives
+from kolk.engine.logs import Logs
 from kolk.engine.opening import Opening, OpenKv
-from kolk.engine.partitions import LOOKS_MAX, Partitions
+from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
 from kolk.engine.rows import Rows
@@ -52,13 +52,13 @@ from kolk.model.ids import BucketId, PlainTag, TableId
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName
-from kolk.model.page import BucketOffsets, ChangelogPage
-from kolk.model.partition import PARTITIONS, Layout, Partition, matching, parse_partition
+from kolk.model.page import BucketOffsets
+from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
-from kolk.model.table import TableInfo, TableSpec, check_partitions_only
+from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.disk import Disk, OsDisk
@@ -68,7 +68,6 @@ from kolk.runtime.rng import Rng
 from kolk.runtime.zone import system_zone
 from kolk.storage.kv import Kv
 from kolk.storage.meta import Meta
-from kolk.tablet.changelog import read_changelog
 from kolk.tablet.signal import Signal
 
 _HANDLES_PER_BUCKET = 16
@@ -120,48 +119,16 @@ class Engine:
         self._followers = Followers(
             self._meta, self._clock, round(config.follower_ttl_seconds * 1_000), self._partitions, set(layouts)
         )
+        self._logs = Logs(self._partitions, self._tablets, self.table_by_id)
         gate = Gate()
-        self._taking = Taking(
-            folder.path / "checkpoints",
-            disk,
-            opening,
-            self._catalog,
-            self._partitions,
-            self._tablets,
-            self._snapshots,
-            gate,
-            self._meta,
-            self._clock,
-            config.kv_snapshot_interval_seconds,
-        )
+        self._taking = self._opened_taking(disk, opening, gate)
         self._leases = Leases(self._meta, self._clock, self._snapshots, config, set(layouts))
         self.keeping = Keeping(
             self._partitions, self._snapshots, self._taking, self._leases, self._clock, self._catalog.by_id
         )
-        cutting = Cutting(
-            self._partitions,
-            self._tablets,
-            self._snapshots,
-            self.keeping.pinned,
-            gate,
-            config.scan_page_rows,
-            self._catalog.by_id,
-        )
-        self.scans = Scans(cutting, self._meta, self._clock, rng or Rng(), config)
-        self._lives = PartitionLives(
-            self._catalog, self._partitions, self._tablets, self._followers, self.keeping, self._clock, self._notify
-        )
-        self._expiry = Expiry(self._catalog, self._partitions, self._tablets, self._clock)
-        self._retention = Retention(
-            self._catalog,
-            self._partitions,
-            self._tablets,
-            self._followers,
-            self.scans.sessions,
-            self.keeping,
-            self._clock,
-            config.log_pinned_max_bytes,
-        )
+        self.keeping.forget_dropped()
+        self.scans = self._opened_scans(gate, rng or Rng())
+        self._lives, self._expiry, self._retention = self._rounds()
         self._closed = False
 
     @property
@@ -384,16 +351,7 @@ class Engine:
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
         """The start and end offset of every bucket, and of the record of partitions if there is one."""
-        info = self._info(table)
-        for attempt in count(1):
-            with self._partitions.still_for(info, attempt > LOOKS_MAX), suppress(PartitionDropped):
-                layout = self._partitions.of(info)
-                states = [self._tablets.state(info, bucket) for bucket in self._partitions.buckets(info)]
-                self._info(table)  # see open_scan
-                if self._partitions.of(info) is layout:
-                    record = {PARTITIONS: (layout.start, layout.position)} if info.is_partitioned else {}
-                    return {state.bucket.name: (state.start, state.end) for state in states} | record
-        raise AssertionError("the last attempt succeeds")
+        return self._logs.bounds(self._info(table))
 
     def open_offsets(self) -> Iterator[BucketOffsets]:
         """Where the logs of the buckets that are open start and end; none is opened for it."""
@@ -406,12 +364,7 @@ class Engine:
 
     def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
         """The first offset of every bucket that was committed at or after this time."""
-        info = self._info(table)
-        offsets: dict[str, int] = {}
-        for bucket in self._partitions.buckets(info):
-            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
-                offsets[bucket.name] = tablet.offset_at(timestamp_ms)
-        return offsets
+        return self._logs.offsets_at(self._info(table), timestamp_ms)
 
     def open_changes(
         self,
@@ -424,20 +377,8 @@ class Engine:
         """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects; in
         one version of the schema, or each page as it was written."""
         info, schema = self._spoken(table, schema_id or 0)
-        check_partitions_only(info, where)
-        read = partial(self._read, table, None if schema_id is None else schema)
-        if not info.is_partitioned:
-            buckets = {self._partitions.bucket(info, name): start for name, start in starts.items()}
-            return TableChanges(read, self._signal(table), buckets, stops)
-        position, stop = starts.get(PARTITIONS, self._partitions.of(info).position), stops.get(PARTITIONS)
-        feed = PartitionFeed(
-            layout=partial(self._partitions.of, info),
-            position=position,
-            stop=stop,
-            buckets=partial(_buckets_of_new, info, where) if PARTITIONS in starts else None,
-        )
-        chosen = starts_at(info, self._partitions.buckets_at(info, position, where), starts, stop)
-        return TableChanges(read, self._signal(table), chosen, stops, feed)
+        shown = None if schema_id is None else schema
+        return self._logs.open(info, shown, starts, stops, where, self._signal(table))
 
     # --- followers
 
@@ -540,6 +481,51 @@ class Engine:
 
     # --- inside
 
+    def _opened_taking(self, disk: Disk, opening: Opening, gate: Gate) -> Taking:
+        return Taking(
+            self.path / "checkpoints",
+            disk,
+            opening,
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            self._snapshots,
+            gate,
+            self._meta,
+            self._clock,
+            self.config.kv_snapshot_interval_seconds,
+        )
+
+    def _opened_scans(self, gate: Gate, rng: Rng) -> Scans:
+        cutting = Cutting(
+            self._partitions,
+            self._tablets,
+            self._snapshots,
+            self.keeping.pinned,
+            gate,
+            self.config.scan_page_rows,
+            self._catalog.by_id,
+        )
+        return Scans(cutting, self._meta, self._clock, rng, self.config)
+
+    def _rounds(self) -> tuple[PartitionLives, Expiry, Retention]:
+        """What ``tick`` does, in this order."""
+        lives = PartitionLives(
+            self._catalog, self._partitions, self._tablets, self._followers, self.keeping, self._clock, self._notify
+        )
+        expiry = Expiry(self._catalog, self._partitions, self._tablets, self._clock)
+        retention = Retention(
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            self._followers,
+            self.scans.sessions,
+            self.keeping,
+            self._clock,
+            self.config.log_pinned_max_bytes,
+        )
+        return lives, expiry, retention
+
     def _info(self, table: TableId) -> TableInfo:
         return self.table_by_id(table)
 
@@ -556,16 +542,6 @@ class Engine:
             raise InvalidArgument(f"{info.name} has no partitions; create the table with partition_by=[...]")
         return info, self._partitions.of(info)
 
-    def _read(
-        self, table: TableId, schema: Schema | None, bucket: BucketId, offset: int, stop: int | None
-    ) -> ChangelogPage:
-        """The next changes of a bucket, in a version of the schema, or in the one that they were written with."""
-        info = self._info(table)
-        if self._tablets.state(info, bucket).end == offset:
-            return ChangelogPage(None, offset)  # and a bucket that rests need not be opened for it
-        with self._tablets.use_one(info, bucket) as tablet:
-            return read_changelog(tablet, offset, stop, schema)
-
     def _check_alive(self, bucket: BucketId) -> None:
         self._catalog.by_id(bucket.table)
         self._partitions.check_alive(bucket)
@@ -581,7 +557,3 @@ class Engine:
             raise UsedAfterFork("this database was opened before a fork; call kolk.connect in the child")
         if self._closed:
             raise Closed("the database is closed; call kolk.connect again")
-
-
-def _buckets_of_new(info: TableInfo, where: Predicate | None, partition: Partition) -> tuple[BucketId, ...]:
-    return info.buckets_of(partition) if matching(info.partition_columns, [partition.name], where) else ()

@@ -167,23 +167,35 @@ class Keeping:
     # --- drops
 
     def drop_table(self, info: TableInfo) -> None:
-        """Remove the snapshots of a dropped table, leased or not."""
-        self._leases.drop_table(info.id)
+        """Remove the snapshots of a dropped table, leased or not. First they go, so that nobody leases them anew."""
         self._snapshots.drop(
             lambda bucket: bucket.table == info.id,
             (info.id,),
             TableNotFound(f"the table {str(info.name)!r} was dropped"),
         )
+        self._leases.drop_table(info.id)
         self._taking.forget(info.id)
 
     def drop_partition(self, bucket: BucketId) -> None:
         """Remove the snapshots of a dropped partition, of which this is a bucket, leased or not."""
-        self._leases.drop_partition(bucket.table, bucket.partition)
         self._snapshots.drop(
             lambda other: (other.table, other.partition) == (bucket.table, bucket.partition),
             (bucket.table, bucket.partition),
             gone(bucket),
         )
+        self._leases.drop_partition(bucket.table, bucket.partition)
+
+    def forget_dropped(self) -> None:
+        """Let leases go of partitions that were dropped just before a crash."""
+        dropped = {
+            (bucket.table, bucket.partition)
+            for lease in self._leases.all()
+            for pins in lease.tables.values()
+            for bucket in pins.pins
+            if not self._partitions.is_alive(bucket)
+        }
+        for table, partition in sorted(dropped):
+            self._leases.drop_partition(table, partition)
 
     # --- inside
 

@@ -85,8 +85,11 @@ class Snapshots:
     def let_go(self, pins: Mapping[BucketId, int]) -> None:
         """Take back one pin of each, and remove what nobody keeps."""
         for bucket, id in pins.items():
-            self.of(bucket).let_go(id)
-            self._note_due(bucket)
+            with self._lock:
+                found = self._buckets.get(bucket)
+            if found is not None:  # else it was dropped, with all its pins
+                found.let_go(id)
+                self._note_due(bucket)
         self.reclaim()
 
     def freeze(self) -> None:
