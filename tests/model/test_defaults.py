@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kolk.errors import InvalidSchema
@@ -22,6 +22,14 @@ from kolk.testing.strategies import data_types, values_of
 UTC = datetime.UTC
 NONE = (Kind.BINARY, Kind.BYTES)
 SCALARS = data_types(max_depth=0).filter(lambda type: type.kind not in NONE)
+FIRST_SECOND = -(2**63) + 10**9
+"""Of what nanoseconds reach, the first second is the one that Arrow writes and cannot read."""
+
+
+def drawn(data, type: DataType) -> pa.Array:
+    array = pa.array([data.draw(values_of(type))], type.arrow)
+    assume(not (pa.types.is_timestamp(array.type) and array.cast(pa.int64())[0].as_py() < FIRST_SECOND))
+    return array
 
 
 def value_of(column: Column):
@@ -31,7 +39,7 @@ def value_of(column: Column):
 @given(st.data())
 def test_every_value_that_arrow_can_write_is_a_default_and_comes_back(data):
     type = data.draw(SCALARS)
-    array = pa.array([data.draw(values_of(type))], type.arrow)
+    array = drawn(data, type)
     text = array[0].as_py() if type.kind in (Kind.STRING, Kind.CHAR) else array.cast(pa.string())[0].as_py()
 
     column = Column("x", type, default=text)
@@ -43,7 +51,7 @@ def test_every_value_that_arrow_can_write_is_a_default_and_comes_back(data):
 @given(st.data())
 def test_a_default_is_read_back_from_the_ddl_that_shows_it(data):
     type = data.draw(SCALARS)
-    array = pa.array([data.draw(values_of(type))], type.arrow)
+    array = drawn(data, type)
     text = array[0].as_py() if type.kind in (Kind.STRING, Kind.CHAR) else array.cast(pa.string())[0].as_py()
     column = Column("x", type, data.draw(st.booleans()), default=text)
 

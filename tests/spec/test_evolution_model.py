@@ -122,6 +122,7 @@ class EvolvingTable(RuleBasedStateMachine):
             columns = data.draw(self.some_columns(schema))
             rows = [self.row(data, schema) for _ in range(count)]
             given = [{name: row[name] for name in (*schema.primary_key, *columns)} for row in rows]
+            columns = columns if schema.value_columns else None  # nothing but its key is all of a row
         result = table.put(given, columns=columns, mode=mode)
         self.last_put = (table.info, given, columns, mode, result.tag)
         self.upsert(schema, given, columns, overwrite)

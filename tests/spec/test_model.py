@@ -18,7 +18,11 @@ from kolk.testing.oracle import TableModel
 COLUMNS = [kolk.Column("k", "string"), kolk.Column("a", "bigint"), kolk.Column("b", "string")]
 SCHEMA = kolk.Schema(COLUMNS, primary_key=["k"])
 CONFIG = kolk.EngineConfig(
-    durability="process", log_segment_bytes=2000, kv_block_cache_bytes=2**22, kv_write_buffer_bytes=2**22
+    durability="process",
+    log_segment_bytes=2000,
+    kv_block_cache_bytes=2**22,
+    kv_write_buffer_bytes=2**22,
+    scans_per_bucket_max=1_000,
 )
 STEPS = 60 if os.environ.get("KOLK_FULL") else 30
 EXAMPLES = 150 if os.environ.get("KOLK_FULL") else 25
