@@ -12,8 +12,11 @@ from bench.put import put
 from bench.reads import changelog, get
 from bench.report import show, write_json
 from bench.scans import scan
+from bench.snapshots import snapshot
 
-_BENCHES = {bench.__name__: bench for bench in (put, get, scan, changelog, partitions, network, reopen, memory)}
+_BENCHES = {
+    bench.__name__: bench for bench in (put, get, scan, changelog, partitions, network, snapshot, reopen, memory)
+}
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from bench.floor import kv_memory
 from bench.measure import Figure, Scale
 from bench.workload import LOAD_ROWS, Workload, open_table
 from kolk.storage.kv import Kv
-from kolk.tablet.tablet import APPLIED, applied_offset
+from kolk.tablet.records import APPLIED, applied_offset
 
 _SPAWN = get_context("spawn")
 _PUT_ROWS = 10_000
@@ -69,7 +69,7 @@ def _applied(folder: Path, copy: Path) -> int:
     """Up to where the KV has the log; read in a copy, so that nothing is recovered before its time."""
     (kv,) = folder.glob("tables/*/*/*/kv")
     with closing(Kv(shutil.copytree(kv, copy), kv_memory())) as copied:
-        return applied_offset(copied.records(APPLIED).get(APPLIED))
+        return applied_offset(copied.records(APPLIED))
 
 
 def _open(folder: Path) -> tuple[float, int]:
