@@ -6,6 +6,7 @@
 It is published whole or not at all, so one that does not agree with its checksum is damaged, never half written.
 """
 
+import re
 import zlib
 
 import msgspec
@@ -15,6 +16,7 @@ from kolk.model.snapshot import Snapshot, SnapshotFile
 
 _VERSION = 1
 _SUM_LENGTH = 8
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -44,6 +46,9 @@ def decode_snapshot(name: str, record: bytes) -> Snapshot:
         raise Corrupted(f"the manifest {name} cannot be read: {error}") from error
     if fields.version != _VERSION:
         raise Corrupted(f"the manifest {name} has version {fields.version}, this Kolk reads {_VERSION}: upgrade Kolk")
+    strange = next((name for name, _, _ in fields.files if not _NAME.fullmatch(name)), None)
+    if strange is not None:  # it becomes a path
+        raise Corrupted(f"the manifest {name} names a file {strange[:100]!r}, which is none of RocksDB's")
     return Snapshot(
         id=fields.id,
         offset=fields.offset,

@@ -464,7 +464,8 @@ class Engine:
         self._closed = True
         self.scans.sessions.close()
         self._leases.close()
-        self._snapshots.close(Closed("the database is closed"))
+        self.stop_taking()
+        self._taking.close()
         try:
             self._tablets.close()
         finally:

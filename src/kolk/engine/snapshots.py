@@ -43,6 +43,7 @@ class Snapshots:
         self._due: OrderedDict[BucketId, None] = OrderedDict()
         self._frozen = 0
         self._removed = 0
+        self._refusal: KolkError | None = None
 
     def of(self, bucket: BucketId) -> BucketSnapshots:
         """The snapshots of a bucket."""
@@ -53,6 +54,8 @@ class Snapshots:
                 store = FolderSnapshots(self._disk, path)
                 found = BucketSnapshots(bucket, store, self._open_kv, self._retained, self._note_due)
                 self._buckets[bucket] = found
+                if self._refusal is not None:
+                    found.retire(self._refusal)
             return found
 
     def holders(self, bucket: BucketId) -> list[Holder]:
@@ -154,6 +157,7 @@ class Snapshots:
     def close(self, reason: KolkError) -> None:
         """Nobody reads or takes any more; what is being copied is waited for."""
         with self._lock:
+            self._refusal = reason
             everyone = list(self._buckets.values())
         for snapshots in everyone:
             snapshots.retire(reason)

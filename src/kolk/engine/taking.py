@@ -94,17 +94,18 @@ class Taking:
         disk.remove_tree(str(folder))
         disk.make_folder(str(folder))
 
-    def take(self, info: TableInfo, *, also_empty: bool = True) -> dict[BucketId, Snapshot]:
+    def take(self, info: TableInfo, *, is_round: bool = False) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
 
-        ``also_empty`` takes those that never had anything, too: whoever wants all to have one.
+        A round takes only what was used since the start, and nothing that never had anything: nobody waits for it, and
+        what it leaves out is in the log.
         """
         if info.is_log:
             raise InvalidArgument(f"{info.name} is a log table: its log is all there is, and is kept as it is")
         with self._taking(info.id):
             begun = self._clock.monotonic()
             try:
-                taken = self._taken_at_last(info, also_empty=also_empty)
+                taken = self._taken_at_last(info, is_round=is_round)
             except BaseException:
                 self._count(failed=1)
                 raise
@@ -140,7 +141,7 @@ class Taking:
         for info in self._catalog.list():
             if not info.is_log and self._is_due(info.id):
                 try:
-                    self.take(info, also_empty=False)
+                    self.take(info, is_round=True)
                 except (TableNotFound, PartitionDropped, Closed):
                     continue  # somebody was quicker, or the database is about to close
                 except (KolkError, OSError) as error:
@@ -154,6 +155,14 @@ class Taking:
         with self._lock:
             self._due.pop(table, None)
             self._done.pop(table, None)
+
+    def close(self) -> None:
+        """Wait for whoever takes snapshots; none can be published any more."""
+        with self._lock:
+            taking = list(self._tables.values())
+        for lock in taking:
+            with lock:
+                pass
 
     def counts(self) -> SnapshotCounts:
         """What became of them so far."""
@@ -170,23 +179,26 @@ class Taking:
 
     # --- inside
 
-    def _taken_at_last(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+    def _taken_at_last(self, info: TableInfo, *, is_round: bool) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""
         for _ in range(_TRIES):
             with suppress(PartitionDropped):
-                return self._taken(info, also_empty=also_empty)
-        return self._taken(info, also_empty=also_empty)
+                return self._taken(info, is_round=is_round)
+        return self._taken(info, is_round=is_round)
 
-    def _taken(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+    def _taken(self, info: TableInfo, *, is_round: bool) -> dict[BucketId, Snapshot]:
         buckets = self._partitions.buckets(info)
-        ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
-        changed = [bucket for bucket in buckets if ends[bucket] and self._is_changed(bucket, ends[bucket])]
+        known = [(bucket, self._tablets.known_end(bucket)) for bucket in buckets]
+        ends = {bucket: end for bucket, end in known if end is not None}
+        if not is_round:
+            ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
+        changed = [bucket for bucket, end in ends.items() if end and self._is_changed(bucket, end)]
         if len(changed) <= CUT_BUCKETS_MAX:
-            self._take_cut(info, buckets, changed, also_empty=also_empty)
+            self._take_cut(info, buckets, changed, also_empty=not is_round)
         else:
             for first in range(0, len(changed), CUT_BUCKETS_MAX):
                 self._take_cut(info, (), changed[first : first + CUT_BUCKETS_MAX], also_empty=False)
-            if also_empty:
+            if not is_round:
                 self._take_empty(info, [bucket for bucket in buckets if not ends[bucket]])
         found = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
         return {bucket: snapshot for bucket, snapshot in found.items() if snapshot is not None}
