@@ -60,3 +60,13 @@ def test_the_copies_of_the_bootstrap_example_are_the_table():
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("kill -9 the server") == 2
     assert "Both copies are the table." in done.stdout
+
+
+def test_the_slow_reader_of_the_lease_example_has_the_table_of_then_and_of_now():
+    example = [sys.executable, str(ROOT / "examples" / "lease.py")]
+
+    done = subprocess.run(example, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The report is right, then and now." in done.stdout
+    assert "leases left: 0" in done.stdout
