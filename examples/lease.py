@@ -2,7 +2,7 @@
 
 A report wants the table of this morning. It leases the newest snapshots and reads them slowly; meanwhile every row
 changes, twenty newer snapshots come and go, and the server is killed with -9 and started again. Then the report itself
-is started again, and goes on with the lease whose id it had written down. What it has read is the table of this morning,
+is started again, and goes on with the lease whose id it wrote down. What it has read is the table of this morning,
 to the row; with the changelog after it, it is the table of now. Ends with 1 if one of the two is not so.
 """
 

@@ -246,7 +246,6 @@ def test_options_that_may_change_are_set_on_a_living_table(db):
     ("options", "message"),
     [
         ({"table.merge-engine": "first_row"}, "decided when a table is made.*table.log.ttl"),
-        ({"table.log.ttl": "7d"}, "only for tables without a primary key"),
         ({"bucket.num": "9"}, "cannot be set later"),
         ({"nonsense": "1"}, "unknown table option"),
         ({}, "at least one option"),

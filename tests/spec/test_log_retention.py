@@ -99,12 +99,18 @@ def test_the_options_are_shown_and_survive_a_reopen(timed):
     assert "'table.log.ttl' = '7d'" in described["ddl"]
 
 
-@pytest.mark.parametrize("option", ["table.log.ttl", "table.log.max-bytes"])
-def test_a_table_with_a_key_refuses_to_lose_its_log(db, option):
-    schema = kolk.Schema([kolk.Column("id", "int")], "id")
+@pytest.mark.parametrize("options", [{"table.log.ttl": "1h"}, {"table.log.max-bytes": "1"}])
+def test_a_table_with_a_key_keeps_its_log_until_a_snapshot_has_its_rows(timed, options):
+    table = timed.db.create_table("t", kolk.Schema([kolk.Column("n", "int")], "n"), options=options)
+    hourly(timed, table, range(5))
 
-    with pytest.raises(InvalidSchema, match="the one durable copy"):
-        db.create_table("t", schema, options={option: "7d" if option.endswith("ttl") else "100"})
+    timed.engine.tick()
+    assert start(table) == 0
+
+    table.take_snapshot()
+    timed.engine.tick()
+    assert start(table) > 0
+    assert table.scan().to_arrow()["n"].to_pylist() == list(range(5))
 
 
 @pytest.mark.parametrize(

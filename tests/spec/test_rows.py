@@ -356,8 +356,8 @@ def test_wrong_arguments_say_what_is_right(pages):
             call(columns=[])
     with pytest.raises(InvalidArgument, match="mode is one of"):
         pages.put({"page": "/", "pv": 1, "title": None}, mode=[])
-    with pytest.raises(InvalidArgument, match="not available"):
-        pages.scan(source="snapshot")
+    with pytest.raises(InvalidArgument, match="'snapshot', a lease"):
+        pages.scan(source="snapshots")
     with pytest.raises(InvalidArgument, match="limit"):
         pages.scan(limit=-1)
     with pytest.raises(InvalidRows, match="1 values"):
