@@ -19,7 +19,7 @@ from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import OnProgress, Scan
 from kolk.client.source import source_of
 from kolk.client.where import Where, predicate_of
-from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
+from kolk.errors import InvalidArgument, InvalidRows, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
@@ -200,8 +200,8 @@ class Table(Handle):
             ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
         )
         is_log, is_shared = not schema.primary_key, request.is_shared
-        kind, lease = source_of(source, resume, is_log=is_log, is_shared=is_shared)
-        request = replace(request, source=kind, lease=lease)
+        kind, lease, generation = source_of(source, resume, is_log=is_log, is_shared=is_shared)
+        request = replace(request, source=kind, lease=lease, generation=generation)
         if not schema.primary_key:
             return Scan(self._link, last_rows(self._link, self._info, request), on_partition, on_progress)
         resumption = None
@@ -210,10 +210,15 @@ class Table(Handle):
                 request = replace(request, names=tuple(dict.fromkeys((*names, *schema.primary_key))))
             resumption = Resumption(self._link, self._info, request)
         shown = schema.arrow_of(names)
-        if request.is_live or is_shared:
-            pages = self._service.open_scan(self._info.id, request)
-        else:
-            pages = KeptPages(self._service, self._info.id, request)
+        try:
+            if request.is_live or is_shared:
+                pages = self._service.open_scan(self._info.id, request)
+            else:
+                pages = KeptPages(self._service, self._info.id, request)
+        except LeaseLost as error:
+            assert isinstance(source, Lease), "nobody else asks for a lease"
+            source.lose(error)
+            raise
         return Scan(self._link, pages, on_partition, on_progress, resumption, shown, is_shared=is_shared)
 
     def join_scan(

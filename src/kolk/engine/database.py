@@ -101,7 +101,9 @@ class Engine:
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
-        self._snapshots = Snapshots(folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained)
+        self._snapshots = Snapshots(
+            folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
+        )
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
         self._tablets = Tablets(
             folder.path / "tables",

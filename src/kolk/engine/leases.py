@@ -89,17 +89,17 @@ class Leases:
         with self._changing() as after:
             if id in self._book.unreadable:
                 raise LeaseExists(f"the lease {id!r} cannot be read, and keeps its id until it is dropped; use another")
+            if generation:
+                held = self._known(id, principal, generation, after)
+                if held.lease.holder != holder:
+                    raise lease_lost(id, LeaseEnd.TAKEN)
+                return self._pin(replace(held.lease, ttl_ms=ttl_ms), held.digest, wanted, after)
             held = self._book.live(id, after)
             if held is None:
-                if generation:
-                    raise self._book.lost(id)
                 return self._begin(id, holder, principal, ttl_ms, digest, wanted, after)
             lease = held.lease
-            if (lease.principal, lease.holder) == (principal, holder):
-                if generation == lease.generation:
-                    return self._pin(replace(lease, ttl_ms=ttl_ms), held.digest, wanted, after)
-                if not generation and digest == held.digest:
-                    return Acquired(self._restart(held, lease, after), lease.missing(wanted))
+            if (lease.principal, lease.holder, held.digest) == (principal, holder, digest):
+                return Acquired(self._restart(held, lease, after), lease.missing(wanted))
             raise LeaseExists(
                 f"there is a lease {id!r}, which somebody else holds; use another id, or join it to go on in its name"
             )
@@ -123,9 +123,7 @@ class Leases:
         """Let the time of a lease begin anew, with another length if one is given; LeaseLost if it is gone."""
         with self._changing() as after:
             try:
-                held = self._found(id, principal, after)
-                if held.lease.generation != generation:
-                    raise lease_lost(id, LeaseEnd.TAKEN)
+                held = self._known(id, principal, generation, after)
                 return self._restart(held, self._lasting(held.lease, ttl_ms), after)
             except KolkError:
                 self._renew_failures += 1
@@ -173,6 +171,12 @@ class Leases:
             leases = self._book.held
             less = {id: held.lease.without_partition(table, partition) for id, held in leases.items()}
             self._book.lessen(less, after)
+
+    def found(self, id: str, principal: str | None = None, generation: int = 0) -> Lease:
+        """The lease of this id, in this generation if one is named; LeaseLost, and why, if there is none."""
+        with self._changing() as after:
+            held = self._known(id, principal, generation, after) if generation else self._found(id, principal, after)
+            return self._book.shown(held)
 
     def get(self, id: str) -> Lease | None:
         """The lease of this id, if there is one that can be read."""
@@ -314,9 +318,16 @@ class Leases:
             )
         held = self._book.live(id, after)
         if held is None:
-            raise self._book.lost(id)
+            raise self._book.lost(id, principal)
         if not _is_of(held, principal):  # and nobody is told that it is there
             raise lease_lost(id, LeaseEnd.UNKNOWN)
+        return held
+
+    def _known(self, id: str, principal: str | None, generation: int, after: ExitStack) -> Held:
+        """The same, for who has it in this generation."""
+        held = self._found(id, principal, after)
+        if held.lease.generation != generation:
+            raise lease_lost(id, LeaseEnd.TAKEN)
         return held
 
     def _live(self) -> list[Held]:

@@ -26,7 +26,7 @@ from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, Corrupted, InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import TablePins
+from kolk.model.lease import Pinned, TablePins
 from kolk.model.snapshot import Snapshot, SnapshotCounts
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
@@ -116,24 +116,26 @@ class Taking:
     def latest(self, info: TableInfo) -> TablePins:
         """Pin the newest snapshots of a table, those of one moment if there are such; what has none is taken first.
         Whoever asks lets them go."""
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             with self._partitions.still_for(info):
                 buckets = self._partitions.buckets(info)
                 position = self._partitions.of(info).position if info.is_partitioned else None
                 cut = self._cut(info.id)
-                is_cut = cut.keys() == set(buckets)
+                is_cut = cut.keys() >= set(buckets)  # a partition that went since takes nothing from the others
+                if is_cut and (pinned := self._all_pinned({bucket: cut[bucket] for bucket in buckets})) is not None:
+                    return TablePins(pins=pinned, position=position, is_consistent=True)
+                # Some of it are gone. A new one is worth a try; but where too much changes there may be none for long.
                 newest = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
-                wanted = cut if is_cut else {bucket: each.id for bucket, each in newest.items() if each is not None}
-                pinned = self._snapshots.pin(wanted)
-                if len(pinned) == len(buckets):
-                    return TablePins(pins=pinned, position=position, is_consistent=is_cut or len(buckets) <= 1)
-            self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+                wanted = {bucket: each.id for bucket, each in newest.items() if each is not None}
+                is_enough = len(wanted) == len(buckets) and not (is_cut and attempt == 0)
+                if is_enough and (pinned := self._all_pinned(wanted)) is not None:
+                    return TablePins(pins=pinned, position=position, is_consistent=len(buckets) <= 1)
             self.take(info)
         raise SnapshotNotFound(f"the snapshots of {info.name} come and go too quickly to be pinned; try again")
 
     def is_cut(self, table: TableId, pins: Mapping[BucketId, int]) -> bool:
         """Whether these snapshots are the newest that are of one moment."""
-        return len(pins) == 1 or self._cut(table) == dict(pins)
+        return len(pins) == 1 or pins.items() <= self._cut(table).items()
 
     def round(self) -> None:
         """Take what is due. Whatever becomes of it, a table is due again after the interval."""
@@ -169,6 +171,14 @@ class Taking:
         )
 
     # --- inside
+
+    def _all_pinned(self, wanted: Mapping[BucketId, int]) -> dict[BucketId, Pinned] | None:
+        """Pin these, all of them or none."""
+        pinned = self._snapshots.pin(wanted)
+        if len(pinned) == len(wanted):
+            return pinned
+        self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+        return None
 
     def _taken_at_last(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""
