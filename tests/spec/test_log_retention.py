@@ -99,14 +99,6 @@ def test_the_options_are_shown_and_survive_a_reopen(timed):
     assert "'table.log.ttl' = '7d'" in described["ddl"]
 
 
-@pytest.mark.parametrize("option", ["table.log.ttl", "table.log.max-bytes"])
-def test_a_table_with_a_key_refuses_to_lose_its_log(db, option):
-    schema = kolk.Schema([kolk.Column("id", "int")], "id")
-
-    with pytest.raises(InvalidSchema, match="the one durable copy"):
-        db.create_table("t", schema, options={option: "7d" if option.endswith("ttl") else "100"})
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [("table.log.ttl", "soon"), ("table.log.ttl", "0d"), ("table.log.max-bytes", "0"), ("table.log.max-bytes", "1kb")],

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self
 
 from kolk.client.link import Link
-from kolk.errors import Closed, KolkError, LeaseLost
+from kolk.errors import Closed, KolkError, LeaseExists, LeaseLost
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import TableId
 from kolk.model.lease import check_lease_id
@@ -164,6 +164,10 @@ class Lease:
         except LeaseLost as error:
             self.lose(error)
             raise
+        except LeaseExists as error:  # which it is, for somebody else
+            lost = LeaseLost(f"somebody else goes on in the name of the lease {self.id!r}; take a new one", "taken")
+            self.lose(lost)
+            raise lost from error
 
     def _note(self, state: LeaseState, since: float) -> None:
         with self._lock:

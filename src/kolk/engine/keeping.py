@@ -164,6 +164,14 @@ class Keeping:
             return []
         return [*self._snapshots.holders(bucket), *self._leases.holders(bucket)]
 
+    def leased(self, bucket: BucketId) -> dict[str, int]:
+        """The leases that hold a bucket's log, by id, and from where."""
+        return self._leases.offsets(bucket)
+
+    def floor(self, bucket: BucketId) -> int:
+        """The offset from which recovery may need a bucket's log: all of it, if nobody may remove anything."""
+        return 0 if self._snapshots.is_frozen else self._snapshots.floor(bucket)
+
     # --- drops
 
     def drop_table(self, info: TableInfo) -> None:

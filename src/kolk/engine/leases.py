@@ -89,17 +89,17 @@ class Leases:
         with self._changing() as after:
             if id in self._book.unreadable:
                 raise LeaseExists(f"the lease {id!r} cannot be read, and keeps its id until it is dropped; use another")
-            if generation:
-                held = self._known(id, principal, generation, after)
-                if held.lease.holder != holder:
-                    raise lease_lost(id, LeaseEnd.TAKEN)
-                return self._pin(replace(held.lease, ttl_ms=ttl_ms), held.digest, wanted, after)
             held = self._book.live(id, after)
             if held is None:
+                if generation:
+                    raise self._book.lost(id, principal)
                 return self._begin(id, holder, principal, ttl_ms, digest, wanted, after)
             lease = held.lease
-            if (lease.principal, lease.holder, held.digest) == (principal, holder, digest):
-                return Acquired(self._restart(held, lease, after), lease.missing(wanted))
+            if (lease.principal, lease.holder) == (principal, holder):
+                if generation == lease.generation:
+                    return self._pin(replace(lease, ttl_ms=ttl_ms), held.digest, wanted, after)
+                if not generation and digest == held.digest:
+                    return Acquired(self._restart(held, lease, after), lease.missing(wanted))
             raise LeaseExists(
                 f"there is a lease {id!r}, which somebody else holds; use another id, or join it to go on in its name"
             )
@@ -209,6 +209,12 @@ class Leases:
                 for held in self._live()
                 if (pinned := held.lease.pin(bucket)) is not None
             ]
+
+    def offsets(self, bucket: BucketId) -> dict[str, int]:
+        """The same leases by id, and from where each holds it."""
+        with self._lock:
+            found = {held.lease.id: held.lease.pin(bucket) for held in self._live()}
+            return {id: pinned.offset for id, pinned in found.items() if pinned is not None}
 
     def counts(self) -> LeaseCounts:
         """How many there are, and what became of others."""
