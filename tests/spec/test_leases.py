@@ -513,6 +513,10 @@ def test_a_detached_lease_stays_for_whoever_joins_it(small, table):
     lease = table.lease(ttl=TTL)
     state = lease.detach()
 
+    lease.close()
+    with lease:
+        pass
+
     assert not lease._ticker.tick()
     with small.db.join_lease(state.id) as again:
         assert again.snapshots == {"t": dict(state.tables["t"].snapshots)}

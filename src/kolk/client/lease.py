@@ -52,7 +52,7 @@ class Lease:
         self._state = state
         self._renewed = since
         self._lost: LeaseLost | None = None
-        self._is_closed = False
+        self._is_closed = self._is_detached = False
         self._ticker, self._unclosed = self._renewing(state.ttl_seconds)
 
     @property
@@ -133,12 +133,14 @@ class Lease:
             self.lose(LeaseLost(f"the lease {self.id!r} was gone before something of it was released", "unknown"))
 
     def close(self) -> None:
-        """Let everything go. Idempotent; one that was lost is no error."""
+        """Let everything go. Idempotent; one that was lost is no error, and one that was detached is left alone."""
         self._end()
-        self._link.service.drop_lease(self.id, self._state.generation)
+        if not self._is_detached:
+            self._link.service.drop_lease(self.id, self._state.generation)
 
     def detach(self) -> LeaseState:
         """Renew it no longer, and leave it to whoever joins it before its time is over."""
+        self._is_detached = True
         self._end()
         return self._state
 

@@ -86,6 +86,7 @@ class Engine:
         clock: Clock | None = None,
         disk: Disk | None = None,
         open_kv: OpenKv = Kv,
+        open_meta: Callable[[Path], Meta] = Meta,
         zone: Callable[[], str] = system_zone,
         rng: Rng | None = None,
     ) -> None:
@@ -97,7 +98,7 @@ class Engine:
         self._zone = zone
         disk = disk or OsDisk()
         opening = Opening(disk, config, self._clock, open_kv, self._signal)
-        self._meta = Meta(folder.path / "meta.sqlite")
+        self._meta = open_meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)

@@ -31,7 +31,7 @@ from kolk.model.snapshot import Snapshot, SnapshotCounts
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
-from kolk.storage.meta import Meta
+from kolk.storage.meta import Meta, MetaChange
 from kolk.tablet.records import APPLIED, ROWS, applied_offset, row_count
 from kolk.tablet.tablet import Checkpointed, Tablet
 
@@ -93,6 +93,7 @@ class Taking:
         self._last_seconds: float | None = None
         disk.remove_tree(str(folder))
         disk.make_folder(str(folder))
+        self._sweep({info.id for info in catalog.list()})
 
     def take(self, info: TableInfo, *, also_empty: bool = True) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
@@ -171,6 +172,12 @@ class Taking:
         )
 
     # --- inside
+
+    def _sweep(self, tables: set[TableId]) -> None:
+        """Forget what a crash left of dropped tables."""
+        left = [record for record in self._meta.list(_CUT) if int(record.key.removeprefix(_CUT)) not in tables]
+        if left:
+            self._meta.write([MetaChange(record.key, None, record.version) for record in left])
 
     def _all_pinned(self, wanted: Mapping[BucketId, int]) -> dict[BucketId, Pinned] | None:
         """Pin these, all of them or none."""
