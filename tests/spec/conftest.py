@@ -3,6 +3,9 @@
 Each test that takes ``db`` runs twice: with the engine in this process, and over real sockets to a server of it.
 """
 
+from contextlib import contextmanager
+from dataclasses import replace
+
 import pytest
 
 import kolk
@@ -73,6 +76,8 @@ class Bench:
 
     def __init__(self, folder, form, **settings):
         self.clock = ManualClock()
+        self.db = None
+        self._port = 0
         self._folder = folder
         self._form = form
         self._settings = {
@@ -87,8 +92,8 @@ class Bench:
         self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
         self._server = None
         if self._form == "network":
-            self._server = Server(self.engine, SERVER, self.engine.close)
-        self.db = self.connect()
+            self._server = Server(self.engine, replace(SERVER, port=self._port), self.engine.close)
+        self.db = self.db or self.connect()
 
     def connect(self):
         """One more client."""
@@ -100,10 +105,30 @@ class Bench:
     def reopen(self):
         """The end of the process, and another one."""
         self.close()
+        self.db, self._port = None, 0
+        self._open()
+
+    @contextmanager
+    def hurried(self):
+        """Within the block what fails over the network is not tried again for long."""
+        retry = getattr(self.db._link.service, "_retry", None)
+        if retry is None:
+            yield
+            return
+        before, retry._seconds = retry._seconds, 0.5
+        yield
+        retry._seconds = before
+
+    def restart(self):
+        """The end of the server's process, and another one at its address: clients stay as they are."""
+        assert self._server is not None, "without a network the client ends with it"
+        self._port = int(self._server.url.rpartition(":")[2])
+        self._server.close()
         self._open()
 
     def close(self):
-        self.db.close()
+        if self.db is not None:
+            self.db.close()
         if self._server is not None:
             self._server.close()
         self.engine.close()

@@ -34,7 +34,7 @@ class Replica:
                 assert page.batch is not None
                 buckets = [bucket for bucket, count in page.runs for _ in range(count)]
                 for row, bucket in zip(page.batch.to_pylist(), buckets, strict=True):
-                    self._insert(row, bucket, "of the scan")
+                    self.insert(row, bucket, "of the scan")
             return scan
 
     def go_on(self, offsets: Mapping[str, int], *, or_later: bool = False) -> None:
@@ -55,7 +55,7 @@ class Replica:
                 self._later.discard(bucket)
             what = f"{kind} at {bucket}:{offset}"
             if kind in ("+I", "+U"):
-                self._insert(row, bucket, what)
+                self.insert(row, bucket, what)
             else:
                 self._remove(row, what)
 
@@ -66,7 +66,8 @@ class Replica:
             del self.rows[key], self._buckets[key]
         self._next = {name: at for name, at in self._next.items() if partition_of(name) != event.partition}
 
-    def _insert(self, row: Row, bucket: str, what: str) -> None:
+    def insert(self, row: Row, bucket: str, what: str) -> None:
+        """Take over a row that is new."""
         key = self._key_of(row)
         if key in self.rows:
             self.wrong.append(f"{what}: {key} is there already")

@@ -292,7 +292,9 @@ class Connection(RemoteKeeping):
             resume=request.resume,
             source=request.source.value,
             lease=request.lease,
+            generation=request.generation,
             pins=None if request.pins is None else dict(request.pins),
+            position=request.position,
         )
         is_owned = not (request.is_shared and request.nonce)
         record, rows = opened_scan(

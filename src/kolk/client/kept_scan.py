@@ -20,7 +20,7 @@ class KeptPages:
         self._service = service
         self._table = table
         self._pages: ScanPages = service.open_scan(table, request)
-        self._request = replace(request.resolved(self._pages.pins), nonce="")
+        self._request = replace(request.resolved(self._pages.pins, self._pages.offsets), nonce="")
         self._token = ""
         self._losses = 0
         self.id = self._pages.id
@@ -44,7 +44,7 @@ class KeptPages:
                 self.id = self._pages.id
                 continue
             if page is not None:
-                self._token = page.token
+                self._token, self._losses = page.token, 0  # it came on, so it may be lost as often again
             return page
 
     def close(self) -> None:

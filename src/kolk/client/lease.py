@@ -7,12 +7,13 @@ passed without an answer nobody can promise any more that the snapshots are ther
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from kolk.client.link import Link
-from kolk.errors import Closed, KolkError, LeaseLost
+from kolk.errors import Closed, KolkError, LeaseExists, LeaseLost
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import TableId
 from kolk.model.lease import check_lease_id
@@ -39,6 +40,7 @@ class Lease:
         link: Link,
         holder: int,
         state: LeaseState,
+        since: float,
         on_lost: OnLost | None = None,
     ) -> None:
         # Constant after construction.
@@ -48,16 +50,10 @@ class Lease:
         self._lock = threading.Lock()
         # Guarded by _lock.
         self._state = state
-        self._renewed = link.clock.monotonic()
+        self._renewed = since
         self._lost: LeaseLost | None = None
-        self._is_closed = False
-        # It must not keep the lease alive: one that is forgotten is to expire, and its thread to end.
-        self._ticker = Ticker(
-            partial(_turn, weakref.ref(self)), seconds=state.ttl_seconds / _TURNS, clock=link.clock, name="kolk-lease"
-        )
-        self._unclosed = weakref.finalize(self, self._ticker.stop)
-        self._unclosed.atexit = False
-        self._ticker.start()
+        self._is_closed = self._is_detached = False
+        self._ticker, self._unclosed = self._renewing(state.ttl_seconds)
 
     @property
     def id(self) -> str:
@@ -109,12 +105,8 @@ class Lease:
         """Let its time begin anew now, with another length if one is given. It is done in the background anyway."""
         self.check()
         seconds = None if ttl is None else seconds_of(ttl, "ttl")
-        try:
-            state = self._link.service.renew_lease(self.id, self._state.generation, seconds)
-        except LeaseLost as error:
-            self._lose(error)
-            raise
-        self._note(state)
+        with self._asking() as since:
+            self._note(self._link.service.renew_lease(self.id, self._state.generation, seconds), since)
 
     def add(self, tables: Iterable[str] | Mapping[str, Mapping[str, int] | None]) -> None:
         """Keep more: the newest snapshots of more tables, or named ones; see ``Database.lease``."""
@@ -123,23 +115,32 @@ class Lease:
         service = self._link.service
         wanted = {service.table(TableName.parse(name)).id: snapshots for name, snapshots in chosen.items()}
         state = self._state
-        self._note(service.acquire_lease(state.id, self._holder, wanted, state.ttl_seconds, state.generation))
+        with self._asking() as since:
+            self._note(
+                service.acquire_lease(state.id, self._holder, wanted, state.ttl_seconds, state.generation), since
+            )
 
     def release(self, table: str, buckets: Sequence[str] | None = None) -> None:
-        """Keep a table, or some of its buckets, no longer: what was read need not stay. Idempotent."""
+        """Keep a table, or some of its buckets, no longer: what was read need not stay. Idempotent; with the last of
+        what it keeps the lease ends."""
         left = self._link.service.release_lease(self.id, self._state.generation, {table: buckets})
-        if left is None:
+        if left is not None:
+            with self._lock:
+                self._state = left  # its time goes on as it was
+        elif self._is_left_without(table, buckets):
             self._end()
         else:
-            self._note(left)
+            self.lose(LeaseLost(f"the lease {self.id!r} was gone before something of it was released", "unknown"))
 
     def close(self) -> None:
-        """Let everything go. Idempotent; one that was lost is no error."""
+        """Let everything go. Idempotent; one that was lost is no error, and one that was detached is left alone."""
         self._end()
-        self._link.service.drop_lease(self.id, self._state.generation)
+        if not self._is_detached:
+            self._link.service.drop_lease(self.id, self._state.generation)
 
     def detach(self) -> LeaseState:
         """Renew it no longer, and leave it to whoever joins it before its time is over."""
+        self._is_detached = True
         self._end()
         return self._state
 
@@ -156,27 +157,64 @@ class Lease:
         self._is_closed = True
         self._ticker.close()
 
-    def _note(self, state: LeaseState) -> None:
+    @contextmanager
+    def _asking(self) -> Iterator[float]:
+        """Whoever asks for a lease that is gone has lost it. Its time begins when the server is asked, at the latest:
+        not when its answer comes."""
+        try:
+            yield self._link.clock.monotonic()
+        except LeaseLost as error:
+            self.lose(error)
+            raise
+        except LeaseExists as error:  # which it is, for somebody else
+            lost = LeaseLost(f"somebody else goes on in the name of the lease {self.id!r}; take a new one", "taken")
+            self.lose(lost)
+            raise lost from error
+
+    def _note(self, state: LeaseState, since: float) -> None:
         with self._lock:
-            self._state = state
-            self._renewed = self._link.clock.monotonic()
+            is_other = state.ttl_seconds != self._state.ttl_seconds
+            self._state, self._renewed = state, since
+            if is_other and not self._is_closed:
+                self._ticker.stop()
+                self._unclosed.detach()
+                self._ticker, self._unclosed = self._renewing(state.ttl_seconds)
+
+    def _renewing(self, ttl_seconds: float) -> tuple[Ticker, "weakref.finalize[..., Any]"]:
+        """Renew it in the background from now on. What does so must not keep the lease alive: one that is forgotten is
+        to expire, and its thread to end."""
+        turn, name = partial(_turn, weakref.ref(self)), "kolk-lease"
+        ticker = Ticker(turn, seconds=ttl_seconds / _TURNS, clock=self._link.clock, name=name)
+        unclosed = weakref.finalize(self, ticker.stop)
+        unclosed.atexit = False
+        ticker.start()
+        return ticker, unclosed
+
+    def _is_left_without(self, table: str, buckets: Sequence[str] | None) -> bool:
+        """Whether nothing is left without these, as far as is known here."""
+        return all(
+            name == table and (buckets is None or set(each.snapshots) <= set(buckets))
+            for name, each in self._state.tables.items()
+        )
 
     def turn(self) -> None:
         """Renew, as is due every third of its time. Called in the background."""
         if self._is_closed or self._lost is not None:
             return
+        since = self._link.clock.monotonic()
         try:
-            self._note(self._link.service.renew_lease(self.id, self._state.generation))
+            self._note(self._link.service.renew_lease(self.id, self._state.generation), since)
         except LeaseLost as error:
-            self._lose(error)
+            self.lose(error)
         except Closed as error:
-            self._lose(LeaseLost(f"the lease {self.id!r} is not renewed any more: {error}", "expired"))
+            self.lose(LeaseLost(f"the lease {self.id!r} is not renewed any more: {error}", "expired"))
         except KolkError as error:
             if self._link.clock.monotonic() - self._renewed >= self._state.ttl_seconds:
                 lost = LeaseLost(f"the lease {self.id!r} could not be renewed for its time: {error}", "expired")
-                self._lose(lost)
+                self.lose(lost)
 
-    def _lose(self, error: LeaseLost) -> None:
+    def lose(self, error: LeaseLost) -> None:
+        """Somebody was told that it is gone: from now on it is known to be."""
         with self._lock:
             is_first, self._lost = self._lost is None, self._lost or error
         if is_first and self._on_lost is not None:
@@ -193,13 +231,15 @@ def leased(
     """A new lease on the newest snapshots of tables, or on some by bucket."""
     holder, seconds = link.rng.id128(), seconds_of(ttl, "ttl")
     id = f"{link.rng.id128():032x}" if lease_id is None else check_lease_id(lease_id)
-    return Lease(link, holder, link.service.acquire_lease(id, holder, tables, seconds), on_lost)
+    since = link.clock.monotonic()
+    return Lease(link, holder, link.service.acquire_lease(id, holder, tables, seconds), since, on_lost)
 
 
 def joined(link: Link, lease_id: str, ttl: Duration | None, on_lost: OnLost | None) -> Lease:
     """A lease that somebody else began, taken over."""
     holder, seconds = link.rng.id128(), None if ttl is None else seconds_of(ttl, "ttl")
-    return Lease(link, holder, link.service.join_lease(check_lease_id(lease_id), holder, seconds), on_lost)
+    since = link.clock.monotonic()
+    return Lease(link, holder, link.service.join_lease(check_lease_id(lease_id), holder, seconds), since, on_lost)
 
 
 def _turn(lease: "weakref.ref[Lease]") -> None:

@@ -7,8 +7,8 @@ from kolk.model.scan import ScanSource
 _RESUMES = ("strict", "log")
 
 
-def source_of(source: object, resume: str, *, is_log: bool, is_shared: bool) -> tuple[ScanSource, str]:
-    """Which rows are meant, and the id of the lease; refused is what cannot be scanned that way."""
+def source_of(source: object, resume: str, *, is_log: bool, is_shared: bool) -> tuple[ScanSource, str, int]:
+    """Which rows are meant, and the id and generation of the lease; refused is what cannot be scanned that way."""
     if resume not in _RESUMES:
         raise InvalidArgument(f"resume is one of {', '.join(map(repr, _RESUMES))}, not {resume!r}")
     if resume == "log" and is_shared:
@@ -18,7 +18,7 @@ def source_of(source: object, resume: str, *, is_log: bool, is_shared: bool) -> 
     if source == "log" and not is_log:
         raise InvalidArgument('source="log" is for log tables; the changes of this one are in table.changelog()')
     if source in ("live", "log"):
-        return ScanSource.LIVE, ""
+        return ScanSource.LIVE, "", 0
     if source != "snapshot" and not isinstance(source, Lease):
         raise InvalidArgument(f"source is 'live', 'snapshot', a lease, or 'log' for a log table, not {source!r}")
     if is_log:
@@ -27,5 +27,5 @@ def source_of(source: object, resume: str, *, is_log: bool, is_shared: bool) -> 
         raise InvalidArgument('resume="log" is for living rows; a scan of snapshots goes on by itself')
     if isinstance(source, Lease):
         source.check()
-        return ScanSource.LEASE, source.id
-    return ScanSource.SNAPSHOT, ""
+        return ScanSource.LEASE, source.id, source.state.generation
+    return ScanSource.SNAPSHOT, "", 0

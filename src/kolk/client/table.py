@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -18,9 +17,10 @@ from kolk.client.lease import LEASE_TTL, Lease, OnLost, leased
 from kolk.client.resume import Resumption
 from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import OnProgress, Scan
+from kolk.client.service import ScanPages
 from kolk.client.source import source_of
 from kolk.client.where import Where, predicate_of
-from kolk.errors import InvalidArgument, InvalidRows, KolkError, PartitionNotFound
+from kolk.errors import InvalidArgument, InvalidRows, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
@@ -201,8 +201,8 @@ class Table(Handle):
             ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
         )
         is_shared = request.is_shared
-        kind, lease = source_of(source, resume, is_log=not schema.primary_key, is_shared=is_shared)
-        request = replace(request, source=kind, lease=lease)
+        kind, lease, generation = source_of(source, resume, is_log=not schema.primary_key, is_shared=is_shared)
+        request = replace(request, source=kind, lease=lease, generation=generation)
         if not schema.primary_key:
             return Scan(self._link, last_rows(self._link, self._info, request), on_partition, on_progress)
         resumption = None
@@ -210,9 +210,7 @@ class Table(Handle):
             if names is not None:  # the key says which rows a change is about
                 request = replace(request, names=tuple(dict.fromkeys((*names, *schema.primary_key))))
             resumption = Resumption(self._link, self._info, request)
-        is_kept = not (request.is_live or is_shared)
-        open_ = partial(KeptPages, self._service) if is_kept else self._service.open_scan
-        pages, shown = open_(self._info.id, request), schema.arrow_of(names)
+        pages, shown = self._scan_pages(request, source), schema.arrow_of(names)
         return Scan(self._link, pages, on_partition, on_progress, resumption, shown, is_shared=is_shared)
 
     def join_scan(
@@ -353,6 +351,17 @@ class Table(Handle):
 
     def __repr__(self) -> str:
         return f"<kolk.Table {self.name} {self.schema}>"
+
+    def _scan_pages(self, request: ScanRequest, source: "str | Lease") -> ScanPages:
+        """Open a scan; one of snapshots that is not shared goes on by itself when it is lost."""
+        try:
+            if request.is_live or request.is_shared:
+                return self._service.open_scan(self._info.id, request)
+            return KeptPages(self._service, self._info.id, request)
+        except LeaseLost as error:
+            assert isinstance(source, Lease), "nobody else asks for a lease"
+            source.lose(error)
+            raise
 
     def _named(self, partition: str | Mapping[str, Any] | None, values: Mapping[str, Any]) -> str:
         """A partition, named by its values or as ``day=2026-11-15``."""

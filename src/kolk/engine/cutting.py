@@ -16,11 +16,11 @@ from kolk.engine.gate import Gate
 from kolk.engine.partitions import LOOKS_MAX, Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
-from kolk.errors import InvalidArgument, PartitionDropped
+from kolk.errors import InvalidArgument, PartitionDropped, SnapshotNotFound
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
 from kolk.model.lease import TablePins
-from kolk.model.partition import PARTITIONS
+from kolk.model.partition import PARTITIONS, matching
 from kolk.model.scan import ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
@@ -104,16 +104,20 @@ class Cutting:
     def _kept(self, info: TableInfo, schema: Schema, request: ScanRequest, found: TablePins) -> Cut:
         span = self._span(info, schema, request)
         codec = self.merger(info).codec
-        chosen = [bucket for bucket in self._buckets(info, request) if bucket in found.pins]
+        chosen = self._kept_buckets(info, request, found)
         views: list[tuple[BucketId, View]] = []
         rows: int | None = 0
         try:
             for bucket in chosen:
-                snapshots, id = self._snapshots.of(bucket), found.pins[bucket].snapshot
-                snapshot = snapshots.find(id)
-                rows = None if rows is None or snapshot.rows is None else rows + snapshot.rows
-                if snapshot.files:
-                    views.append((bucket, snapshots.view(id, codec, *span)))
+                try:
+                    self._partitions.check_alive(bucket)
+                    snapshots, id = self._snapshots.of(bucket), found.pins[bucket].snapshot
+                    snapshot = snapshots.find(id)
+                    rows = None if rows is None or snapshot.rows is None else rows + snapshot.rows
+                    if snapshot.files:
+                        views.append((bucket, snapshots.view(id, codec, *span)))
+                except PartitionDropped as gone:
+                    views.append((bucket, View.gone(gone, codec)))
         except BaseException:
             _close(views)
             raise
@@ -122,6 +126,22 @@ class Cutting:
         return self._made(
             schema, request, views, offsets, found.position, rows, pins=pins, is_consistent=found.is_consistent
         )
+
+    def _kept_buckets(self, info: TableInfo, request: ScanRequest, found: TablePins) -> Sequence[BucketId]:
+        """Those of the pinned buckets that are asked for, in order. They are of the moment of the snapshots: what the
+        table has besides by now is not among them."""
+        if request.buckets is not None:
+            named = {bucket.name: bucket for bucket in found.pins}
+            missing = next((name for name in request.buckets if name not in named), None)
+            if missing is not None:
+                self._partitions.bucket(info, missing)
+                raise SnapshotNotFound(f"there is no snapshot of bucket {missing} of {info.name} in what is scanned")
+            return sorted({named[name] for name in request.buckets})
+        if not info.is_partitioned:
+            return sorted(found.pins)
+        names = list({bucket.partition_name for bucket in found.pins})
+        chosen = set(matching(info.partition_columns, names, request.where))
+        return sorted(bucket for bucket in found.pins if bucket.partition_name in chosen)
 
     # --- both
 
@@ -139,7 +159,7 @@ class Cutting:
     ) -> Cut:
         try:
             # A bucket without rows need not be kept; its offset says all there is.
-            kept = [(bucket, view) for bucket, view in views if request.limit != 0 and not view.is_empty()]
+            kept = [(bucket, view) for bucket, view in views if request.limit != 0 and _has_rows(view)]
         except BaseException:
             _close(views)
             raise
@@ -167,6 +187,14 @@ class Cutting:
         if request.buckets is None:
             return self._partitions.buckets(info, request.where)
         return sorted({self._partitions.bucket(info, name) for name in request.buckets})
+
+
+def _has_rows(view: View) -> bool:
+    """Whether there is something to read, or to be told."""
+    try:
+        return not view.is_empty()
+    except PartitionDropped:
+        return True
 
 
 def _close(views: Iterable[tuple[BucketId, View]]) -> None:

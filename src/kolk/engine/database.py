@@ -85,6 +85,7 @@ class Engine:
         clock: Clock | None = None,
         disk: Disk | None = None,
         open_kv: OpenKv = Kv,
+        open_meta: Callable[[Path], Meta] = Meta,
         zone: Callable[[], str] = system_zone,
         rng: Rng | None = None,
     ) -> None:
@@ -96,11 +97,13 @@ class Engine:
         self._zone = zone
         disk = disk or OsDisk()
         opening = Opening(disk, config, self._clock, open_kv, self._signal)
-        self._meta = Meta(folder.path / "meta.sqlite")
+        self._meta = open_meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
         self._partitions = Partitions(self._meta, self._clock, config.partitions_max, tables, self._catalog.by_id)
-        self._snapshots = Snapshots(folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained)
+        self._snapshots = Snapshots(
+            folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
+        )
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
         self._tablets = Tablets(
             folder.path / "tables",

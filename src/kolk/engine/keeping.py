@@ -5,13 +5,15 @@ before it is looked at: between choosing the newest snapshots and leasing them t
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from math import isfinite
 
 from kolk.engine.leases import Leases
 from kolk.engine.partitions import Partitions, gone
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.taking import Taking
-from kolk.errors import InvalidArgument, KolkError, LeaseLost, SnapshotNotFound, TableNotFound
+from kolk.errors import InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.durations import moment
 from kolk.model.ids import BucketId, TableId
 from kolk.model.lease import Lease, LeaseInfo, Pinned, TablePins, Wanted
@@ -21,6 +23,9 @@ from kolk.model.snapshot import Snapshot, SnapshotInfo
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.tablet.retention import Holder
+
+_SECONDS_MAX = 1e15
+"""More than that is not told apart from a number that is none."""
 
 
 class Keeping:
@@ -53,11 +58,11 @@ class Keeping:
         """The snapshots of a table, by bucket and number."""
         if info.is_log:
             raise InvalidArgument(f"{info.name} is a log table: its log is all there is, and it has no snapshots")
-        return [
-            self._described(info, bucket, snapshot)
-            for bucket in self._partitions.buckets(info)
-            for snapshot in self._snapshots.of(bucket).all()
-        ]
+        found: list[SnapshotInfo] = []
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped):
+                found += [self._described(info, bucket, snapshot) for snapshot in self._snapshots.of(bucket).all()]
+        return found
 
     @contextmanager
     def pinned(self, info: TableInfo, request: ScanRequest, principal: str) -> Iterator[TablePins]:
@@ -81,23 +86,18 @@ class Keeping:
     ) -> LeaseState:
         """Begin a lease on the newest snapshots of tables, or on some by bucket; or with its generation, let it keep
         more."""
-        for info, _ in tables:
-            if info.is_log:
-                raise InvalidArgument(f"{info.name} is a log table: its log is kept by a follower, not by a lease")
+        _check_tables([info for info, _ in tables])
+        ttl_ms = _ms(ttl_seconds)
         known = self._leases.get(id)
         if known is not None and not generation and (known.principal, known.holder) == (principal, holder):
             # The answer was lost. What is newest now may be something else, and it is not what was leased.
-            return self._state(self._leases.join(id, holder, principal))
+            again = self._leases.join(id, holder, principal)
+            return self._state(again, self._missing(again, tables))
         held: dict[BucketId, int] = {}
         try:
             wanted = {info.id: self._wanted(info, chosen, held) for info, chosen in tables}
             acquired = self._leases.acquire(
-                id=id,
-                holder=holder,
-                principal=principal,
-                ttl_ms=round(ttl_seconds * 1_000),
-                wanted=wanted,
-                generation=generation,
+                id=id, holder=holder, principal=principal, ttl_ms=ttl_ms, wanted=wanted, generation=generation
             )
         finally:
             self._snapshots.let_go(held)
@@ -105,11 +105,11 @@ class Keeping:
 
     def join(self, id: str, holder: int, principal: str, ttl_seconds: float | None = None) -> LeaseState:
         """Go on in the name of a lease."""
-        return self._state(self._leases.join(id, holder, principal, _ms(ttl_seconds)))
+        return self._state(self._leases.join(id, holder, principal, _ms_or_none(ttl_seconds)))
 
     def renew(self, id: str, generation: int, principal: str, ttl_seconds: float | None = None) -> LeaseState:
         """Let the time of a lease begin anew."""
-        return self._state(self._leases.renew(id, generation, _ms(ttl_seconds), principal=principal))
+        return self._state(self._leases.renew(id, generation, _ms_or_none(ttl_seconds), principal=principal))
 
     def release(
         self, id: str, generation: int, principal: str, buckets: Mapping[str, Sequence[str] | None]
@@ -131,9 +131,9 @@ class Keeping:
         """End a lease, whoever's it is if nobody is named; whether there was one."""
         return self._leases.drop(id, generation, principal=principal)
 
-    def lease(self, id: str) -> LeaseState:
-        """A lease, with all that it keeps."""
-        return self._state(self._found(id))
+    def lease(self, id: str, principal: str | None = None) -> LeaseState:
+        """A lease, with all that it keeps; that of a principal, if one is named."""
+        return self._state(self._leases.found(id, principal))
 
     def leases(self) -> list[LeaseInfo]:
         """The leases, the oldest first."""
@@ -164,10 +164,19 @@ class Keeping:
             return []
         return [*self._snapshots.holders(bucket), *self._leases.holders(bucket)]
 
+    def leased(self, bucket: BucketId) -> dict[str, int]:
+        """The leases that hold a bucket's log, by id, and from where."""
+        return self._leases.offsets(bucket)
+
+    def floor(self, bucket: BucketId) -> int:
+        """The offset from which recovery may need a bucket's log: all of it, if nobody may remove anything."""
+        return 0 if self._snapshots.is_frozen else self._snapshots.floor(bucket)
+
     # --- drops
 
     def drop_table(self, info: TableInfo) -> None:
-        """Remove the snapshots of a dropped table, leased or not. First they go, so that nobody leases them anew."""
+        """Remove the snapshots of a dropped table, leased or not. First these: whoever is about to lease one does so
+        before the leases are gone through, or finds none."""
         self._snapshots.drop(
             lambda bucket: bucket.table == info.id,
             (info.id,),
@@ -201,18 +210,26 @@ class Keeping:
 
     def _pinned(self, info: TableInfo, request: ScanRequest, principal: str) -> TablePins:
         if request.pins is not None:
-            wanted = {self._partitions.bucket(info, name): id for name, id in request.pins}
-            position = self._partitions.of(info).position if info.is_partitioned else None
-            return self._all(info, TablePins(pins={}, position=position), wanted)
+            return self._pinned_again(info, request.pins, request.position)
         if request.source is not ScanSource.LEASE:
             return self._taking.latest(info)
-        lease = self._found(request.lease)
+        lease = self._leases.found(request.lease, principal, request.generation)
         leased = lease.tables.get(info.id)
-        if lease.principal != principal:
-            raise LeaseLost(f"there is no lease {request.lease[:128]!r}")
         if leased is None:
             raise SnapshotNotFound(f"the lease {lease.id!r} keeps nothing of {info.name}")
         return self._all(info, leased, {bucket: each.snapshot for bucket, each in leased.pins.items()})
+
+    def _pinned_again(self, info: TableInfo, pins: Sequence[tuple[str, int]], position: int | None) -> TablePins:
+        """The snapshots of a scan that goes on. Those of partitions that went meanwhile are in the answer too: whoever
+        comes to them is told."""
+        if position is None and info.is_partitioned:
+            position = self._partitions.of(info).position
+        at = {} if position is None else {each.name: each for each in self._partitions.buckets_at(info, position)}
+        wanted = {at[name] if name in at else self._partitions.bucket(info, name): id for name, id in pins}
+        gone = {bucket: Pinned(id, 0) for bucket, id in wanted.items() if not self._partitions.is_alive(bucket)}
+        alive = {bucket: id for bucket, id in wanted.items() if bucket not in gone}
+        found = self._all(info, TablePins(pins={}, position=position), alive)
+        return replace(found, pins={**found.pins, **gone})
 
     def _all(self, info: TableInfo, found: TablePins, wanted: Mapping[BucketId, int]) -> TablePins:
         """Pin snapshots, all of them."""
@@ -233,16 +250,22 @@ class Keeping:
             found = self._taking.latest(info)
             ids = {bucket: each.snapshot for bucket, each in found.pins.items()}
             held.update(ids)
+            if not ids:
+                raise InvalidArgument(f"{info.name} has no partitions yet, so there is nothing to lease; put some rows")
             return Wanted(snapshots=ids, position=found.position, is_consistent=found.is_consistent)
-        ids = {self._partitions.bucket(info, name): id for name, id in chosen.items()}
+        ids = self._named(info, chosen)
         position = self._partitions.of(info).position if info.is_partitioned else None
         return Wanted(snapshots=ids, position=position, is_consistent=self._taking.is_cut(info.id, ids))
 
-    def _found(self, id: str) -> Lease:
-        lease = self._leases.get(id)
-        if lease is None:
-            raise LeaseLost(f"there is no lease {str(id)[:128]!r}: it expired, was dropped, or never was")
-        return lease
+    def _missing(
+        self, lease: Lease, tables: Sequence[tuple[TableInfo, Mapping[str, int] | None]]
+    ) -> dict[BucketId, int]:
+        """Those of the snapshots that were asked for by number which a lease does not keep."""
+        wanted = {info.id: Wanted(snapshots=self._named(info, chosen)) for info, chosen in tables if chosen is not None}
+        return lease.missing(wanted)
+
+    def _named(self, info: TableInfo, chosen: Mapping[str, int]) -> dict[BucketId, int]:
+        return {self._partitions.bucket(info, name): id for name, id in chosen.items()}
 
     def _state(self, lease: Lease, unavailable: Mapping[BucketId, int] | None = None) -> LeaseState:
         missing: dict[str, dict[str, int]] = {}
@@ -310,5 +333,20 @@ def _leased(table: TableId, pins: TablePins) -> LeasedTable:
     )
 
 
-def _ms(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1_000)
+def _check_tables(tables: Sequence[TableInfo]) -> None:
+    """Refuse what cannot be leased."""
+    for info in tables:
+        if info.is_log:
+            raise InvalidArgument(f"{info.name} is a log table: its log is kept by a follower, not by a lease")
+    if len({info.id for info in tables}) < len(tables):
+        raise InvalidArgument("a table is named twice; name it once, with all that is to be leased of it")
+
+
+def _ms(seconds: float) -> int:
+    if not isfinite(seconds) or abs(seconds) > _SECONDS_MAX:
+        raise InvalidArgument(f"a lease lives for a number of seconds after it was last renewed, not {seconds:g}")
+    return round(seconds * 1_000)
+
+
+def _ms_or_none(seconds: float | None) -> int | None:
+    return None if seconds is None else _ms(seconds)

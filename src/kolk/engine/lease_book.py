@@ -91,7 +91,8 @@ class LeaseBook:
         self.held: dict[str, Held] = {}
         self.unreadable: dict[str, str] = {}
         self.ends: Counter[LeaseEnd] = Counter()
-        self._ended: OrderedDict[str, LeaseEnd] = OrderedDict()
+        # Why leases ended, and whose they were, if anybody knows.
+        self._ended: OrderedDict[str, tuple[LeaseEnd, str | None]] = OrderedDict()
 
     def load(self, tables: set[TableId], after: ExitStack) -> None:
         """Count what is leased, before anything can be deleted. Slots of other tables are what a crash left of a
@@ -133,9 +134,11 @@ class LeaseBook:
         """A lease with the time that it has left now."""
         return replace(held.lease, left_ms=max(-((self._now_us() - held.deadline_us) // 1_000), 0))
 
-    def lost(self, id: str) -> LeaseLost:
-        """What whoever asks for a lease that is not there is told."""
-        return lease_lost(id, self._ended.get(id, LeaseEnd.UNKNOWN))
+    def lost(self, id: str, principal: str | None = None) -> LeaseLost:
+        """What whoever asks for a lease that is not there is told. Why it ended is for its owner alone, or for who is
+        not asked for his name."""
+        reason, owner = self._ended.get(id, (LeaseEnd.UNKNOWN, None))
+        return lease_lost(id, reason if principal is None or owner in (None, principal) else LeaseEnd.UNKNOWN)
 
     # --- what becomes of them
 
@@ -156,7 +159,7 @@ class LeaseBook:
 
     def expire(self, id: str, after: ExitStack) -> None:
         """End a lease whose time is up."""
-        self._remember(id, LeaseEnd.EXPIRED)
+        self._remember(id, LeaseEnd.EXPIRED, self.held[id])
         self.commit({id: None}, after, reason=LeaseEnd.EXPIRED)
 
     def lessen(self, less: Mapping[str, Lease], after: ExitStack) -> None:
@@ -190,7 +193,7 @@ class LeaseBook:
         if changes:
             self._meta.write(changes)
         del self.unreadable[id]
-        self._remember(id, LeaseEnd.DROPPED)
+        self._remember(id, LeaseEnd.DROPPED, None)
         after.callback(self._pins.thaw)
 
     def commit(
@@ -241,7 +244,7 @@ class LeaseBook:
             if held is not None:
                 self.held[id] = held
             else:
-                self._remember(id, reason)
+                self._remember(id, reason, before)
                 self.ends[reason] += 1
             lost = lost_pins(_lease_of(before), _lease_of(held))
             if lost:
@@ -264,8 +267,8 @@ class LeaseBook:
         """With the time that is left, to be written down."""
         return replace(held, lease=self.shown(held), noted_us=self._now_us())
 
-    def _remember(self, id: str, reason: LeaseEnd) -> None:
-        self._ended[id] = reason
+    def _remember(self, id: str, reason: LeaseEnd, held: Held | None) -> None:
+        self._ended[id] = (reason, None if held is None else held.lease.principal)
         self._ended.move_to_end(id)
         if len(self._ended) > _ENDED_MAX:
             self._ended.popitem(last=False)

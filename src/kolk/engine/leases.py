@@ -92,7 +92,7 @@ class Leases:
             held = self._book.live(id, after)
             if held is None:
                 if generation:
-                    raise self._book.lost(id)
+                    raise self._book.lost(id, principal)
                 return self._begin(id, holder, principal, ttl_ms, digest, wanted, after)
             lease = held.lease
             if (lease.principal, lease.holder) == (principal, holder):
@@ -123,9 +123,7 @@ class Leases:
         """Let the time of a lease begin anew, with another length if one is given; LeaseLost if it is gone."""
         with self._changing() as after:
             try:
-                held = self._found(id, principal, after)
-                if held.lease.generation != generation:
-                    raise lease_lost(id, LeaseEnd.TAKEN)
+                held = self._known(id, principal, generation, after)
                 return self._restart(held, self._lasting(held.lease, ttl_ms), after)
             except KolkError:
                 self._renew_failures += 1
@@ -174,6 +172,12 @@ class Leases:
             less = {id: held.lease.without_partition(table, partition) for id, held in leases.items()}
             self._book.lessen(less, after)
 
+    def found(self, id: str, principal: str | None = None, generation: int = 0) -> Lease:
+        """The lease of this id, in this generation if one is named; LeaseLost, and why, if there is none."""
+        with self._changing() as after:
+            held = self._known(id, principal, generation, after) if generation else self._found(id, principal, after)
+            return self._book.shown(held)
+
     def get(self, id: str) -> Lease | None:
         """The lease of this id, if there is one that can be read."""
         with self._lock:
@@ -205,6 +209,12 @@ class Leases:
                 for held in self._live()
                 if (pinned := held.lease.pin(bucket)) is not None
             ]
+
+    def offsets(self, bucket: BucketId) -> dict[str, int]:
+        """The same leases by id, and from where each holds it."""
+        with self._lock:
+            found = {held.lease.id: held.lease.pin(bucket) for held in self._live()}
+            return {id: pinned.offset for id, pinned in found.items() if pinned is not None}
 
     def counts(self) -> LeaseCounts:
         """How many there are, and what became of others."""
@@ -314,9 +324,16 @@ class Leases:
             )
         held = self._book.live(id, after)
         if held is None:
-            raise self._book.lost(id)
+            raise self._book.lost(id, principal)
         if not _is_of(held, principal):  # and nobody is told that it is there
             raise lease_lost(id, LeaseEnd.UNKNOWN)
+        return held
+
+    def _known(self, id: str, principal: str | None, generation: int, after: ExitStack) -> Held:
+        """The same, for who has it in this generation."""
+        held = self._found(id, principal, after)
+        if held.lease.generation != generation:
+            raise lease_lost(id, LeaseEnd.TAKEN)
         return held
 
     def _live(self) -> list[Held]:

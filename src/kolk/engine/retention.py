@@ -1,9 +1,9 @@
 """Letting old log go: the round that the engine makes every minute.
 
 A table's options say how old and how large its logs may get; live followers keep what they have not seen, and of a
-table with a primary key snapshots and leases keep what comes after them. What followers keep beyond the options is
-bounded for the database as a whole: above the limit whoever keeps the most is released, until it fits. Tables that keep
-everything are not looked at.
+table with a primary key snapshots and leases keep what comes after them. What followers and leases keep beyond the
+options, and beyond what recovery needs, is bounded for the database as a whole: above the limit whoever keeps the most
+is released, until it fits. Tables that keep everything are not looked at.
 """
 
 import logging
@@ -25,6 +25,9 @@ from kolk.runtime.clock import Clock
 from kolk.tablet.retention import Holder, HolderKind, bytes_from, outlived
 
 _log = logging.getLogger(__name__)
+
+_Who = tuple[HolderKind, TableId | None, str]
+"""A follower of a table, or a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,43 +70,42 @@ class Retention:
             self._trim(each)
 
     def _due(self, info: TableInfo) -> _Due | None:
-        """What age and size want to go, also of buckets that were not used yet, for they age too."""
+        """What age and size want to go, also of buckets that were not used yet, for they age too; of a table with a
+        primary key only what recovery does not need."""
         ttl_ms, bytes_max = info.spec.options.log_ttl_ms, info.spec.options.log_bytes_max
         if ttl_ms is None and bytes_max is None:
             return None
         now_ms = self._clock.now_ms()
+        below: dict[BucketId, int] = {}
         try:
             buckets = self._tablets.states(info, self._partitions.buckets(info))
-        except KolkError as error:
+            for each in buckets:
+                most = outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
+                below[each.bucket] = most if info.is_log else min(most, self._keeping.floor(each.bucket))
+        except (KolkError, OSError) as error:
             return _tell(info, error)
-        below = {
-            each.bucket: outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max) for each in buckets
-        }
         below = {each.bucket: below[each.bucket] for each in buckets if below[each.bucket] > each.start}
         return _Due(info=info, buckets=buckets, below=below) if below else None
 
     def _trim(self, due: _Due) -> None:
         with self._followers.still():
-            holders = self._holders(due)
+            followers = self._followers_of(due)
             for bucket, below in due.below.items():
                 try:
+                    # Whoever takes a lease, or opens a scan, after these were asked finds a snapshot for it that is
+                    # among them, or a newer one.
+                    kept = [] if due.info.is_log else self._keeping.holders(bucket)
+                    held = [holder for _, holder in followers[bucket]]
                     with self._tablets.use_one(due.info, bucket) as tablet:
-                        followers = [holder for _, holder in holders[bucket]]
-                        tablet.trim(
-                            below, [*followers, *self._scans.holders(bucket), *self._kept_for(due.info, bucket)]
-                        )
-                except KolkError as error:
+                        tablet.trim(below, [*kept, *held, *self._scans.holders(bucket)])
+                except (KolkError, OSError) as error:
                     _tell(due.info, error)
 
-    def _kept_for(self, info: TableInfo, bucket: BucketId) -> list[Holder]:
-        """The snapshots and leases that hold a bucket's log; a log table has none."""
-        return [] if info.is_log else self._keeping.holders(bucket)
-
-    def _holders(self, due: _Due) -> dict[BucketId, list[tuple[str, Holder]]]:
-        """Who holds the log of each bucket of a table, by name."""
+    def _followers_of(self, due: _Due) -> dict[BucketId, list[tuple[_Who, Holder]]]:
+        """Which followers hold the log of each bucket of a table."""
         now_ms, ttl_ms = self._clock.now_ms(), self._followers.ttl_ms
         starts = {each.bucket: each.start for each in due.buckets}
-        held: dict[BucketId, list[tuple[str, Holder]]] = {bucket: [] for bucket in starts}
+        held: dict[BucketId, list[tuple[_Who, Holder]]] = {bucket: [] for bucket in starts}
         for name, bookmark in self._followers.of(due.info.id).items():
             if bookmark.state(starts, self._partitions.of(due.info).start, now_ms, ttl_ms) is not FollowerState.LIVE:
                 continue
@@ -111,46 +113,47 @@ class Retention:
             for bucket in starts:
                 offset = bookmark.offset_of(bucket)
                 holder = Holder(kind=HolderKind.FOLLOWER, owner=owner, offset=offset, expires_ms=expires_ms)
-                held[bucket].append((name, holder))
+                held[bucket].append(((HolderKind.FOLLOWER, due.info.id, name), holder))
         return held
 
     def _release_largest(self, due: Sequence[_Due]) -> None:
-        """Release followers until those that are left keep no more than they may, all of them together."""
+        """Release followers and leases until those that are left keep no more than they may, all of them together."""
         with self._followers.still():
             while True:
                 kept, kept_in_all = self._kept(due)
                 if kept_in_all <= self._pinned_bytes_max:
                     return
-                table, name = largest = max(kept, key=lambda follower: kept[follower])
+                kind, table, name = largest = max(kept, key=lambda who: kept[who])
                 _log.warning(
-                    "the follower %r of table %d keeps %d bytes of log beyond their time, and all together may keep"
-                    " %d: it is released",
+                    "the %s %r keeps %d bytes of log beyond their time, and all together may keep %d: it is released",
+                    kind.value,
                     name,
-                    table,
                     kept[largest],
                     self._pinned_bytes_max,
                 )
-                self._followers.release(table, name)
+                if table is None:
+                    self._keeping.drop(name)
+                else:
+                    self._followers.release(table, name)
 
-    def _kept(self, due: Sequence[_Due]) -> tuple[dict[tuple[TableId, str], int], int]:
-        """The bytes that each follower keeps beyond their time, and how much log that is in all."""
-        kept: dict[tuple[TableId, str], int] = {}
+    def _kept(self, due: Sequence[_Due]) -> tuple[dict[_Who, int], int]:
+        """The bytes that each follower and lease keeps beyond their time, and how much log that is in all."""
+        kept: dict[_Who, int] = {}
         kept_in_all = 0
         for each in due:
-            holders = self._holders(each)
+            followers = self._followers_of(each)
             for state in each.buckets:
                 below = each.below.get(state.bucket, 0)
-                sizes = [
-                    (name, bytes_from(state.segments, holder.offset, below=below))
-                    for name, holder in holders[state.bucket]
-                ]
+                offsets = [(who, holder.offset) for who, holder in followers[state.bucket]]
+                offsets += [((HolderKind.LEASE, None, id), at) for id, at in self._keeping.leased(state.bucket).items()]
+                sizes = [(who, bytes_from(state.segments, offset, below=below)) for who, offset in offsets]
                 kept_in_all += max((size for _, size in sizes), default=0)
-                for name, size in sizes:
-                    kept[each.info.id, name] = kept.get((each.info.id, name), 0) + size
+                for who, size in sizes:
+                    kept[who] = kept.get(who, 0) + size
         return kept, kept_in_all
 
 
-def _tell(info: TableInfo, error: KolkError) -> None:
+def _tell(info: TableInfo, error: KolkError | OSError) -> None:
     """A table that was dropped, or a database that was closed meanwhile, is no news."""
     if not isinstance(error, Closed | TableNotFound | PartitionDropped):
         _log.warning("the log of %s is not trimmed: %s", info.name, error)

@@ -146,7 +146,7 @@ class Scans:
                 raise InvalidArgument("this token is of a scan of something else; ask for the same, or begin anew")
             start = token.place
         cut = self._cutting.cut(info, schema, request, principal)
-        request = request.resolved(cut.pins)
+        request = request.resolved(cut.pins, cut.offsets)
         resumed = cut.read_before(start) if request.resume else None
         if not cut.buckets:
             self.sessions.note_empty()

@@ -11,11 +11,12 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from kolk.engine.bucket_snapshots import BucketSnapshots
 from kolk.engine.sweeping import sweep
-from kolk.errors import KolkError
+from kolk.errors import KolkError, PartitionDropped, TableNotFound
 from kolk.model.ids import BucketId, TableId
 from kolk.model.lease import Pinned
 from kolk.model.partition import Layout
@@ -32,11 +33,20 @@ _log = logging.getLogger(__name__)
 class Snapshots:
     """All snapshots. Thread-safe: one lock, held for moments; each bucket has its own. Leases pin them here."""
 
-    def __init__(self, folder: Path, disk: Disk, open_kv: Callable[[Path], Kv], retained: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        disk: Disk,
+        open_kv: Callable[[Path], Kv],
+        retained: int,
+        check_alive: Callable[[BucketId], object],
+    ) -> None:
+        # Constant after construction.
         self._folder = folder
         self._disk = disk
         self._open_kv = open_kv
         self._retained = retained
+        self._check_alive = check_alive
         self._lock = threading.RLock()
         # Guarded by _lock.
         self._buckets: dict[BucketId, BucketSnapshots] = {}
@@ -46,10 +56,12 @@ class Snapshots:
         self._refusal: KolkError | None = None
 
     def of(self, bucket: BucketId) -> BucketSnapshots:
-        """The snapshots of a bucket."""
+        """The snapshots of a bucket. One that was dropped has none, and its error comes through: what is made here for
+        a bucket that lives is there to be retired when that is dropped."""
         with self._lock:
             found = self._buckets.get(bucket)
             if found is None:
+                self._check_alive(bucket)
                 path = self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
                 store = FolderSnapshots(self._disk, path)
                 found = BucketSnapshots(bucket, store, self._open_kv, self._retained, self._note_due)
@@ -59,11 +71,16 @@ class Snapshots:
             return found
 
     def holders(self, bucket: BucketId) -> list[Holder]:
-        """The snapshots that recovery may need, which hold the log after them."""
+        """The snapshots that there are, which hold the log after them: recovery needs those that are retained, and of
+        the others, which are about to go, somebody may still take a lease."""
         return [
             Holder(kind=HolderKind.SNAPSHOT, owner=f"snapshot {snapshot.id}", offset=snapshot.offset)
-            for snapshot in self.of(bucket).retained()
+            for snapshot in self.of(bucket).all()
         ]
+
+    def floor(self, bucket: BucketId) -> int:
+        """The offset from which recovery may need a bucket's log, whoever else keeps it."""
+        return min((snapshot.offset for snapshot in self.of(bucket).retained()), default=0)
 
     # --- for leases
 
@@ -72,9 +89,10 @@ class Snapshots:
         pinned: dict[BucketId, Pinned] = {}
         try:
             for bucket, id in wanted.items():
-                found = self.of(bucket).pin(id)
-                if found is not None:
-                    pinned[bucket] = found
+                with suppress(TableNotFound, PartitionDropped):  # what was dropped has none
+                    found = self.of(bucket).pin(id)
+                    if found is not None:
+                        pinned[bucket] = found
         except BaseException:
             self.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
             raise
@@ -83,10 +101,11 @@ class Snapshots:
     def hold(self, pins: Mapping[BucketId, int]) -> None:
         """Keep these, whether they exist or not."""
         for bucket, id in pins.items():
-            self.of(bucket).hold(id)
+            with suppress(TableNotFound, PartitionDropped):
+                self.of(bucket).hold(id)
 
     def let_go(self, pins: Mapping[BucketId, int]) -> None:
-        """Take back one pin of each, and remove what nobody keeps."""
+        """Take back one pin of each, and remove what nobody keeps. Of what was dropped there is nothing to let go."""
         for bucket, id in pins.items():
             with self._lock:
                 found = self._buckets.get(bucket)
@@ -124,9 +143,10 @@ class Snapshots:
                 if self._frozen or not self._due:
                     return
                 bucket, _ = self._due.popitem(last=False)
-                snapshots = self._buckets.get(bucket)
             try:
-                removed = 0 if snapshots is None else snapshots.reclaim()
+                removed = self.of(bucket).reclaim()
+            except (TableNotFound, PartitionDropped):
+                continue
             except (KolkError, OSError) as error:
                 _log.warning("snapshots of bucket %s are not removed yet: %s", bucket.name, error)
                 self._note_due(bucket)
@@ -151,8 +171,13 @@ class Snapshots:
             _log.warning("snapshots of what was dropped are left in %s for the next start: %s", path, error)
 
     def sweep(self, known: Mapping[TableId, Layout | None], next_table: int) -> None:
-        """Remove the snapshots of what was dropped before a crash."""
+        """Remove the snapshots of what was dropped before a crash; of the others, look in time whether something was
+        let go and is still there."""
         sweep(self._disk, self._folder, known, next_table)
+        for table, layout in known.items():
+            path = self._folder / str(table)
+            if self._disk.exists(str(path)):
+                self._note_stored(table, path, layout)
 
     def close(self, reason: KolkError) -> None:
         """Nobody reads or takes any more; what is being copied is waited for."""
@@ -171,6 +196,13 @@ class Snapshots:
         """Something may be removed there."""
         for bucket in buckets:
             self._note_due(bucket)
+
+    def _note_stored(self, table: TableId, path: Path, layout: Layout | None) -> None:
+        names = {} if layout is None else {each.id: each.name for each in layout.partitions.values()}
+        for partition in filter(str.isdigit, self._disk.list(str(path))):
+            name = names.get(int(partition), "")
+            for bucket in filter(str.isdigit, self._disk.list(str(path / partition))):
+                self._note_due(BucketId(table, int(partition), int(bucket), name))
 
     def _note_due(self, bucket: BucketId) -> None:
         with self._lock:

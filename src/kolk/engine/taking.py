@@ -26,12 +26,12 @@ from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, Corrupted, InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import TablePins
+from kolk.model.lease import Pinned, TablePins
 from kolk.model.snapshot import Snapshot, SnapshotCounts
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
-from kolk.storage.meta import Meta
+from kolk.storage.meta import Meta, MetaChange
 from kolk.tablet.records import APPLIED, ROWS, applied_offset, row_count
 from kolk.tablet.tablet import Checkpointed, Tablet
 
@@ -93,6 +93,7 @@ class Taking:
         self._last_seconds: float | None = None
         disk.remove_tree(str(folder))
         disk.make_folder(str(folder))
+        self._sweep({info.id for info in catalog.list()})
 
     def take(self, info: TableInfo, *, is_round: bool = False) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
@@ -117,24 +118,26 @@ class Taking:
     def latest(self, info: TableInfo) -> TablePins:
         """Pin the newest snapshots of a table, those of one moment if there are such; what has none is taken first.
         Whoever asks lets them go."""
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             with self._partitions.still_for(info):
                 buckets = self._partitions.buckets(info)
                 position = self._partitions.of(info).position if info.is_partitioned else None
                 cut = self._cut(info.id)
-                is_cut = cut.keys() == set(buckets)
+                is_cut = cut.keys() >= set(buckets)  # a partition that went since takes nothing from the others
+                if is_cut and (pinned := self._all_pinned({bucket: cut[bucket] for bucket in buckets})) is not None:
+                    return TablePins(pins=pinned, position=position, is_consistent=True)
+                # Some of it are gone. A new one is worth a try; but where too much changes there may be none for long.
                 newest = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
-                wanted = cut if is_cut else {bucket: each.id for bucket, each in newest.items() if each is not None}
-                pinned = self._snapshots.pin(wanted)
-                if len(pinned) == len(buckets):
-                    return TablePins(pins=pinned, position=position, is_consistent=is_cut or len(buckets) <= 1)
-            self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+                wanted = {bucket: each.id for bucket, each in newest.items() if each is not None}
+                is_enough = len(wanted) == len(buckets) and not (is_cut and attempt == 0)
+                if is_enough and (pinned := self._all_pinned(wanted)) is not None:
+                    return TablePins(pins=pinned, position=position, is_consistent=len(buckets) <= 1)
             self.take(info)
         raise SnapshotNotFound(f"the snapshots of {info.name} come and go too quickly to be pinned; try again")
 
     def is_cut(self, table: TableId, pins: Mapping[BucketId, int]) -> bool:
         """Whether these snapshots are the newest that are of one moment."""
-        return len(pins) == 1 or self._cut(table) == dict(pins)
+        return len(pins) == 1 or pins.items() <= self._cut(table).items()
 
     def round(self) -> None:
         """Take what is due. Whatever becomes of it, a table is due again after the interval."""
@@ -178,6 +181,20 @@ class Taking:
         )
 
     # --- inside
+
+    def _sweep(self, tables: set[TableId]) -> None:
+        """Forget what a crash left of dropped tables."""
+        left = [record for record in self._meta.list(_CUT) if int(record.key.removeprefix(_CUT)) not in tables]
+        if left:
+            self._meta.write([MetaChange(record.key, None, record.version) for record in left])
+
+    def _all_pinned(self, wanted: Mapping[BucketId, int]) -> dict[BucketId, Pinned] | None:
+        """Pin these, all of them or none."""
+        pinned = self._snapshots.pin(wanted)
+        if len(pinned) == len(wanted):
+            return pinned
+        self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+        return None
 
     def _taken_at_last(self, info: TableInfo, *, is_round: bool) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument
 from kolk.model.ids import BucketId, TableId
-from kolk.model.partition import PartitionEvent
+from kolk.model.partition import PARTITIONS, PartitionEvent
 from kolk.model.predicate import Predicate
 
 NONCE_LENGTH_MAX = 200
@@ -47,8 +47,10 @@ class ScanRequest:
     one. A shared scan is for several readers: its end is not the end of one of them, and its nonce is known for a day.
     ``resume`` is the token of a scan that was lost: only what comes after it is shown.
 
-    ``source`` is the living rows, the newest snapshots, or those of the ``lease``; ``pins`` names the snapshots one by
-    one, as a scan has them that goes on.
+    ``source`` is the living rows, the newest snapshots, or those of the ``lease``, which whoever asks has in this
+    ``generation``, if one is named: what another holder leases under its id is not what he knows. ``pins`` names the
+    snapshots one by one, as a scan has them that goes on. Its buckets are those that had these names at ``position`` in
+    the record of partitions: one that is made anew has the name of another, and snapshots of the same numbers.
     """
 
     names: tuple[str, ...] | None = None
@@ -62,7 +64,9 @@ class ScanRequest:
     resume: str = ""
     source: ScanSource = ScanSource.LIVE
     lease: str = ""
+    generation: int = 0
     pins: tuple[tuple[str, int], ...] | None = None
+    position: int | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 0):
@@ -80,7 +84,7 @@ class ScanRequest:
         where = None if self.where is None else self.where.text
         asked = (table, self.schema_id, self.names, where, self.limit, self.buckets)
         if not self.is_live:
-            asked += (self.source.value, self.lease, self.pins)
+            asked += (self.source.value, self.lease, self.pins, self.position)
         return hashlib.blake2b(msgspec.msgpack.encode(asked), digest_size=16).digest()
 
     @property
@@ -88,11 +92,13 @@ class ScanRequest:
         """Whether it asks for the living rows."""
         return self.source is ScanSource.LIVE
 
-    def resolved(self, pins: Mapping[str, int] | None) -> "ScanRequest":
-        """The request that asks for just the snapshots that were found for this one; None are the living rows."""
+    def resolved(self, pins: Mapping[str, int] | None, offsets: Mapping[str, int]) -> "ScanRequest":
+        """The request that asks for just the snapshots that were found for this one, with the offsets of the scan; None
+        are the living rows."""
         if pins is None:
             return self
-        return replace(self, source=ScanSource.SNAPSHOT, lease="", pins=tuple(sorted(pins.items())))
+        named, position = tuple(sorted(pins.items())), offsets.get(PARTITIONS)
+        return replace(self, source=ScanSource.SNAPSHOT, lease="", generation=0, pins=named, position=position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ whoever goes on with it must still be allowed to read its tables. To let go of o
 of somebody else takes the right to alter every table that it keeps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from kolk.engine.database import Engine
-from kolk.errors import LeaseLost
+from kolk.errors import Corrupted, LeaseLost
 from kolk.model.grant import Operation, Principal
-from kolk.model.lease_state import LeaseState
+from kolk.model.lease import LeaseInfo
 from kolk.model.names import TableName
 from kolk.model.table import TableInfo
 from kolk.server.watch import Served
@@ -59,12 +60,13 @@ class KeepingRequests:
             case k.DropLease():
                 return self._drop(principal, action)
             case k.GetLease():
-                found = keeping.lease(action.lease)
-                if found.principal != name and not self._may(principal, found, Operation.DESCRIBE):
-                    raise LeaseLost(f"there is no lease {action.lease!r}: it expired, was dropped, or never was")
-                return found
+                with suppress(LeaseLost):
+                    found = keeping.lease(action.lease)
+                    if self._may(principal, found.tables, Operation.DESCRIBE):
+                        return found
+                return keeping.lease(action.lease, name)
             case k.ListLeases():
-                return [each for each in keeping.leases() if self._sees(principal, each.principal, each.tables)]
+                return [each for each in keeping.leases() if self._sees(principal, each)]
 
     def _drop(self, principal: Principal, action: k.DropLease) -> bool:
         """End a lease: one's own, or that of tables which one may alter."""
@@ -76,25 +78,33 @@ class KeepingRequests:
         try:
             found = keeping.lease(action.lease)
         except LeaseLost:
+            return False
+        except Corrupted:
             # One that cannot be read keeps nobody knows what: only who may alter everything ends it.
-            may_all = all(principal.may(Operation.ALTER, info.name) for info in self._engine.tables())
-            return may_all and keeping.drop(action.lease)
-        return self._may(principal, found, Operation.ALTER) and keeping.drop(action.lease)
+            return self._may_all(principal, Operation.ALTER) and keeping.drop(action.lease)
+        return self._may(principal, found.tables, Operation.ALTER) and keeping.drop(action.lease)
 
     def _check_readable(self, principal: Principal, id: str) -> None:
         """Whoever goes on with his lease must still be allowed to read its tables."""
         try:
             found = self._engine.keeping.lease(id)
-        except LeaseLost:
+        except (LeaseLost, Corrupted):
             return  # told by the engine, which knows why
         if found.principal == principal.name:
             for each in found.tables.values():
                 self._allowed(principal, each.table, Operation.READ)
 
-    def _may(self, principal: Principal, lease: LeaseState, operation: Operation) -> bool:
-        return all(principal.may(operation, TableName.parse(name)) for name in lease.tables)
+    def _may(self, principal: Principal, tables: Iterable[str], operation: Operation) -> bool:
+        """Whether somebody may do this to all of these tables. Those that are just being dropped are nobody's."""
+        names = {str(info.name) for info in self._engine.tables()}
+        return all(principal.may(operation, TableName.parse(name)) for name in tables if name in names)
 
-    def _sees(self, principal: Principal, owner: str, tables: tuple[str, ...]) -> bool:
-        return owner == principal.name or all(
-            principal.may(Operation.DESCRIBE, TableName.parse(name)) for name in tables
-        )
+    def _may_all(self, principal: Principal, operation: Operation) -> bool:
+        return all(principal.may(operation, info.name) for info in self._engine.tables())
+
+    def _sees(self, principal: Principal, lease: LeaseInfo) -> bool:
+        """Whether a lease shows to somebody: his own, and those of tables that he sees. Of one that cannot be read
+        nobody knows either."""
+        if not lease.is_readable:
+            return self._may_all(principal, Operation.DESCRIBE)
+        return lease.principal == principal.name or self._may(principal, lease.tables, Operation.DESCRIBE)

@@ -62,7 +62,9 @@ class Scanning:
             resume=asked.resume,
             source=_source(asked.source),
             lease=asked.lease,
+            generation=asked.generation,
             pins=None if asked.pins is None else tuple(sorted(asked.pins.items())),
+            position=asked.position,
         )
         scans = self._engine.scans
         opened = scans.open(info, schema, request, principal.name)

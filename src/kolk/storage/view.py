@@ -39,7 +39,7 @@ class View:
 
     def __init__(
         self,
-        pin: Pin,
+        pin: Pin | None,
         offset: int,
         codec: RowCodecs,
         leader_epoch: int = 0,
@@ -53,10 +53,17 @@ class View:
         self._lock = threading.RLock()  # a signal handler may close the database in the middle of a page
         # Guarded by _lock. The pass is after the key ``_passed``, with what was taken from it and not used; None while
         # somebody has taken from it and not said how far he came.
-        self._pin: Pin | None = pin
+        self._pin = pin
         self._passed: bytes | None = b""
         self._ahead: pa.BinaryArray | None = None
         self._refusal: KolkError | None = None
+
+    @classmethod
+    def gone(cls, reason: KolkError, codec: RowCodecs) -> "View":
+        """That of a bucket which went before its rows could be pinned: whoever reads it is told why."""
+        view = cls(None, 0, codec)
+        view._refusal = reason
+        return view
 
     @property
     def is_open(self) -> bool:

@@ -18,11 +18,12 @@ from pathlib import Path
 
 from kolk.merge.changes import KvWrites
 from kolk.runtime.disk import AppendFile, Chunk, OsDisk, naming_full_disk
-from kolk.storage.kv import Kv, KvMemory
+from kolk.storage.kv import DAMAGED, Kv, KvMemory
+from kolk.storage.meta import Meta, MetaChange
 
 
 class Step(Enum):
-    """A moment on the way of a put, or of closing, at which a process can be made to die."""
+    """A moment on the way of a put, of a snapshot or of closing, at which a process can be made to die."""
 
     BEFORE_APPEND = "before append"
     HALF_APPEND = "half append"
@@ -42,6 +43,33 @@ class Step(Enum):
     """The file is made; its name is not durable yet."""
     BEFORE_FLUSH = "before flush"
     AFTER_FLUSH = "after flush"
+    BEFORE_CHECKPOINT = "before checkpoint"
+    AFTER_CHECKPOINT = "after checkpoint"
+    BEFORE_COPY = "before copy"
+    """A file of a snapshot is about to be copied."""
+    HALF_COPY = "half copy"
+    AFTER_COPY = "after copy"
+    BEFORE_SHARE = "before share"
+    """A file that an earlier snapshot has is about to get one more name."""
+    AFTER_SHARE = "after share"
+    BEFORE_MANIFEST = "before manifest"
+    AFTER_MANIFEST = "after manifest"
+    BEFORE_UNPUBLISH = "before unpublish"
+    """The manifest of a snapshot is about to be removed."""
+    AFTER_UNPUBLISH = "after unpublish"
+    BEFORE_REMOVAL = "before removal"
+    """The files of snapshots, or of buckets, are about to be removed."""
+    HALF_REMOVAL = "half removal"
+    AFTER_REMOVAL = "after removal"
+    BEFORE_RESTORE = "before restore"
+    """A bucket's KV is about to be marked as one that is not whole."""
+    BEFORE_RESTORED_FILE = "before restored file"
+    AFTER_RESTORED_FILE = "after restored file"
+    AFTER_RESTORE = "after restore"
+    """The mark is gone: it is whole."""
+    BEFORE_RECORD = "before record"
+    """Something is about to be written to the small durable tables."""
+    AFTER_RECORD = "after record"
 
 
 class KillSwitch:
@@ -80,13 +108,20 @@ class KillSwitch:
 
 
 class KillingDisk(OsDisk):
-    """The real disk, with a kill switch around everything that a log does to it. Thread-safe as ``OsDisk``."""
+    """The real disk, with a kill switch around everything that a log, or a snapshot, does to it. Thread-safe as
+    ``OsDisk``."""
 
     def __init__(self, switch: KillSwitch) -> None:
         self._switch = switch
 
     def open_append(self, path: str) -> AppendFile:
-        """See ``Disk``. A file that is not there yet is a new segment: the log rolls."""
+        """See ``Disk``. A file that is not there yet is a new segment: the log rolls; or one of a copy."""
+        if _is_snapshot(path):
+            self._switch.at(Step.BEFORE_COPY)
+            return _CopiedFile(super().open_append(path), self._switch, Step.AFTER_COPY)
+        if _is_kv(path):
+            self._switch.at(Step.BEFORE_RESTORED_FILE)
+            return _CopiedFile(super().open_append(path), self._switch, Step.AFTER_RESTORED_FILE)
         if self.exists(path):
             return _KillingFile(super().open_append(path), self._switch)
         self._switch.at(Step.BEFORE_ROLL)
@@ -96,8 +131,43 @@ class KillingDisk(OsDisk):
 
     def replace(self, path: str, data: bytes) -> None:
         """See ``Disk``."""
-        self._switch.at(Step.BEFORE_INDEX)
+        if _is_snapshot(path):
+            self._switch.at(Step.BEFORE_MANIFEST)
+            super().replace(path, data)
+            self._switch.at(Step.AFTER_MANIFEST)
+            return
+        self._switch.at(Step.BEFORE_RESTORE if _is_kv(path) else Step.BEFORE_INDEX)
         super().replace(path, data)
+
+    def link(self, path: str, to: str) -> None:
+        """See ``Disk``."""
+        self._switch.at(Step.BEFORE_SHARE)
+        super().link(path, to)
+        self._switch.at(Step.AFTER_SHARE)
+
+    def remove(self, path: str) -> None:
+        """See ``Disk``."""
+        is_manifest = _is_snapshot(path) and path.endswith(".manifest")
+        if is_manifest:
+            self._switch.at(Step.BEFORE_UNPUBLISH)
+        super().remove(path)
+        if is_manifest:
+            self._switch.at(Step.AFTER_UNPUBLISH)
+        elif _is_kv(path) and path.endswith(DAMAGED):
+            self._switch.at(Step.AFTER_RESTORE)
+
+    def remove_tree(self, path: str) -> None:
+        """See ``Disk``."""
+        if not self.exists(path) or not (_is_snapshot(path) or _is_bucket(path)):
+            super().remove_tree(path)
+            return
+        self._switch.at(Step.BEFORE_REMOVAL)
+        if self._switch.is_due(Step.HALF_REMOVAL):
+            for file in [each for each in sorted(Path(path).rglob("*")) if each.is_file()][::2]:
+                file.unlink()
+            self._switch.kill()
+        super().remove_tree(path)
+        self._switch.at(Step.AFTER_REMOVAL)
 
     def overwrite(self, path: str, data: bytes) -> None:
         """See ``Disk``."""
@@ -124,6 +194,26 @@ class KillingKv(Kv):
         self._switch.at(Step.BEFORE_FLUSH)
         super().flush()
         self._switch.at(Step.AFTER_FLUSH)
+
+    def checkpoint(self, path: Path) -> None:
+        """See ``Kv``."""
+        self._switch.at(Step.BEFORE_CHECKPOINT)
+        super().checkpoint(path)
+        self._switch.at(Step.AFTER_CHECKPOINT)
+
+
+class KillingMeta(Meta):
+    """The real small tables, with a kill switch around what is written to them. Thread-safe as ``Meta``."""
+
+    def __init__(self, path: Path, switch: KillSwitch) -> None:
+        super().__init__(path)
+        self._switch = switch
+
+    def write(self, changes: Sequence[MetaChange]) -> None:
+        """See ``Meta``."""
+        self._switch.at(Step.BEFORE_RECORD)
+        super().write(changes)
+        self._switch.at(Step.AFTER_RECORD)
 
 
 class _KillingFile:
@@ -155,6 +245,24 @@ class _KillingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class _CopiedFile(_KillingFile):
+    """A file of a snapshot that is being copied. Confined to one call at a time."""
+
+    def __init__(self, file: AppendFile, switch: KillSwitch, done: Step) -> None:
+        super().__init__(file, switch)
+        self._done = done
+
+    def write(self, parts: Sequence[Chunk]) -> None:
+        if self._switch.is_due(Step.HALF_COPY):
+            self._file.write([_half(parts)])
+            self._switch.kill()
+        self._file.write(parts)
+
+    def sync(self) -> None:
+        self._file.sync()
+        self._switch.at(self._done)
 
 
 class Call(Enum):
@@ -273,6 +381,18 @@ class _FailingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_snapshot(path: str) -> bool:
+    return "/snapshots/" in path
+
+
+def _is_bucket(path: str) -> bool:
+    return "/tables/" in path and not _is_kv(path)
+
+
+def _is_kv(path: str) -> bool:
+    return "/tables/" in path and "/kv" in path
 
 
 def _half(parts: Sequence[Chunk]) -> bytes:

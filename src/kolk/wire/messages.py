@@ -323,7 +323,9 @@ class OpenScan(Message, frozen=True, tag="open_scan"):
     resume: str = ""
     source: str = "live"
     lease: LeaseId = ""
+    generation: Number = 0
     pins: Annotated[dict[str, Number], msgspec.Meta(max_length=20_000)] | None = None
+    position: Number | None = None
 
 
 class NextPage(Message, frozen=True, tag="next_page"):
