@@ -11,9 +11,10 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from pathlib import Path
 
-from kolk.engine.bucket_snapshots import BucketSnapshots
+from kolk.engine.bucket_snapshots import BucketSnapshots, Reclaimed
 from kolk.engine.sweeping import sweep
 from kolk.errors import KolkError
 from kolk.model.ids import BucketId, TableId
@@ -43,6 +44,8 @@ class Snapshots:
         self._due: OrderedDict[BucketId, None] = OrderedDict()
         self._frozen = 0
         self._removed = 0
+        self._refusal: KolkError | None = None
+        self._drops: list[tuple[Callable[[BucketId], bool], KolkError]] = []
 
     def of(self, bucket: BucketId) -> BucketSnapshots:
         """The snapshots of a bucket."""
@@ -52,8 +55,18 @@ class Snapshots:
                 path = self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
                 store = FolderSnapshots(self._disk, path)
                 found = BucketSnapshots(bucket, store, self._open_kv, self._retained, self._note_due)
-                self._buckets[bucket] = found
+                dropped = next((reason for is_meant, reason in self._drops if is_meant(bucket)), None)
+                refusal = dropped or self._refusal
+                if refusal is not None:
+                    found.retire(refusal)
+                if dropped is None:
+                    self._buckets[bucket] = found
             return found
+
+    def check_open(self) -> None:
+        """Raise why nothing is taken any more, if that is so."""
+        if self._refusal is not None:
+            raise copy(self._refusal)
 
     def holders(self, bucket: BucketId) -> list[Holder]:
         """The snapshots that recovery may need, which hold the log after them."""
@@ -83,10 +96,13 @@ class Snapshots:
             self.of(bucket).hold(id)
 
     def let_go(self, pins: Mapping[BucketId, int]) -> None:
-        """Take back one pin of each, and remove what nobody keeps."""
+        """Take back one pin of each, and remove what nobody keeps. Of what was dropped there is nothing to take."""
         for bucket, id in pins.items():
-            self.of(bucket).let_go(id)
-            self._note_due(bucket)
+            with self._lock:
+                snapshots = self._buckets.get(bucket)
+            if snapshots is not None:
+                snapshots.let_go(id)
+                self._note_due(bucket)
         self.reclaim()
 
     def freeze(self) -> None:
@@ -112,25 +128,33 @@ class Snapshots:
     # --- how they go
 
     def reclaim(self, most: int = _AT_ONCE) -> None:
-        """Remove what nobody needs of the buckets where something was let go, a few of them."""
+        """Remove what nobody needs of the buckets where something was let go, a few of them. Where that cannot be done
+        now it is tried again later."""
+        behind: list[BucketId] = []
         for _ in range(most):
             with self._lock:
                 if self._frozen or not self._due:
-                    return
+                    break
                 bucket, _ = self._due.popitem(last=False)
                 snapshots = self._buckets.get(bucket)
+            if snapshots is None:
+                continue
             try:
-                removed = 0 if snapshots is None else snapshots.reclaim()
+                reclaimed = snapshots.reclaim()
             except (KolkError, OSError) as error:
                 _log.warning("snapshots of bucket %s are not removed yet: %s", bucket.name, error)
-                self._note_due(bucket)
-                return
+                reclaimed = Reclaimed(0, is_all=False)
+            if not reclaimed.is_all:
+                behind.append(bucket)
             with self._lock:
-                self._removed += removed
+                self._removed += reclaimed.removed
+        self.note_due(behind)
 
     def drop(self, is_meant: Callable[[BucketId], bool], folder: tuple[int, ...], reason: KolkError) -> None:
-        """Remove the snapshots of what was dropped, whoever keeps or reads them."""
+        """Remove the snapshots of what was dropped, whoever keeps or reads them. From the first moment on nobody finds
+        them: somebody may ask for what he looked up before."""
         with self._lock:
+            self._drops.append((is_meant, reason))
             dropped = [bucket for bucket in self._buckets if is_meant(bucket)]
             gone = [self._buckets.pop(bucket) for bucket in dropped]
             for bucket in dropped:
@@ -143,6 +167,9 @@ class Snapshots:
                 self._disk.remove_tree(str(path))
         except OSError as error:
             _log.warning("snapshots of what was dropped are left in %s for the next start: %s", path, error)
+            return
+        with self._lock:
+            self._drops.remove((is_meant, reason))
 
     def sweep(self, known: Mapping[TableId, Layout | None], next_table: int) -> None:
         """Remove the snapshots of what was dropped before a crash."""
@@ -151,6 +178,7 @@ class Snapshots:
     def close(self, reason: KolkError) -> None:
         """Nobody reads or takes any more; what is being copied is waited for."""
         with self._lock:
+            self._refusal = reason
             everyone = list(self._buckets.values())
         for snapshots in everyone:
             snapshots.retire(reason)

@@ -129,6 +129,7 @@ class FolderSnapshots:
                 files.append(SnapshotFile(name, size, digest))
             self._disk.sync_folder(folder)
             self._digests = digests
+        check()
         snapshot = replace(facts, files=tuple(files), new_bytes=new_bytes)
         self._disk.replace(self._manifest_path(facts.id), encode_snapshot(snapshot))
         return snapshot
