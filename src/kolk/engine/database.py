@@ -138,6 +138,7 @@ class Engine:
         self.keeping = Keeping(
             self._partitions, self._snapshots, self._taking, self._leases, self._clock, self._catalog.by_id
         )
+        self.keeping.forget_dropped()
         cutting = Cutting(
             self._partitions,
             self._tablets,

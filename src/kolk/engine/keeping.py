@@ -90,7 +90,7 @@ class Keeping:
             return self._state(self._leases.join(id, holder, principal))
         held: dict[BucketId, int] = {}
         try:
-            wanted = {info.id: self._wanted(info, chosen, held) for info, chosen in tables}
+            wanted = {info.id: self._wanted(info, chosen, held, known) for info, chosen in tables}
             acquired = self._leases.acquire(
                 id=id,
                 holder=holder,
@@ -167,23 +167,30 @@ class Keeping:
     # --- drops
 
     def drop_table(self, info: TableInfo) -> None:
-        """Remove the snapshots of a dropped table, leased or not."""
-        self._leases.drop_table(info.id)
+        """Remove the snapshots of a dropped table, leased or not. First these, so that nobody leases them any more."""
         self._snapshots.drop(
             lambda bucket: bucket.table == info.id,
             (info.id,),
             TableNotFound(f"the table {str(info.name)!r} was dropped"),
         )
+        self._leases.drop_table(info.id)
         self._taking.forget(info.id)
 
     def drop_partition(self, bucket: BucketId) -> None:
         """Remove the snapshots of a dropped partition, of which this is a bucket, leased or not."""
-        self._leases.drop_partition(bucket.table, bucket.partition)
         self._snapshots.drop(
             lambda other: (other.table, other.partition) == (bucket.table, bucket.partition),
             (bucket.table, bucket.partition),
             gone(bucket),
         )
+        self._leases.drop_partition(bucket.table, bucket.partition)
+
+    def forget_dropped(self) -> None:
+        """Let leases keep nothing of partitions whose drop a crash has cut short."""
+        buckets = {bucket for lease in self._leases.all() for table in lease.tables.values() for bucket in table.pins}
+        for bucket in buckets:
+            if not self._partitions.is_alive(bucket):
+                self._leases.drop_partition(bucket.table, bucket.partition)
 
     # --- inside
 
@@ -200,7 +207,9 @@ class Keeping:
             raise LeaseLost(f"there is no lease {request.lease[:128]!r}")
         if leased is None:
             raise SnapshotNotFound(f"the lease {lease.id!r} keeps nothing of {info.name}")
-        return self._all(info, leased, {bucket: each.snapshot for bucket, each in leased.pins.items()})
+        # Of a partition that is being dropped there may be nothing to pin any more, and it is not asked for.
+        kept = {bucket: each.snapshot for bucket, each in leased.pins.items() if self._partitions.is_alive(bucket)}
+        return self._all(info, leased, kept)
 
     def _all(self, info: TableInfo, found: TablePins, wanted: Mapping[BucketId, int]) -> TablePins:
         """Pin snapshots, all of them."""
@@ -215,8 +224,11 @@ class Keeping:
         is_consistent = found.is_consistent or self._taking.is_cut(info.id, wanted)
         return TablePins(pins=pinned, position=found.position, is_consistent=is_consistent)
 
-    def _wanted(self, info: TableInfo, chosen: Mapping[str, int] | None, held: dict[BucketId, int]) -> Wanted:
-        """What to lease of a table. The newest ones are pinned already, and so noted down."""
+    def _wanted(
+        self, info: TableInfo, chosen: Mapping[str, int] | None, held: dict[BucketId, int], known: Lease | None
+    ) -> Wanted:
+        """What to lease of a table, which is pinned already as far as it exists, and so noted down. It is of one moment
+        together with all that the lease then keeps of the table."""
         if chosen is None:
             found = self._taking.latest(info)
             ids = {bucket: each.snapshot for bucket, each in found.pins.items()}
@@ -224,7 +236,13 @@ class Keeping:
             return Wanted(snapshots=ids, position=found.position, is_consistent=found.is_consistent)
         ids = {self._partitions.bucket(info, name): id for name, id in chosen.items()}
         position = self._partitions.of(info).position if info.is_partitioned else None
-        return Wanted(snapshots=ids, position=position, is_consistent=self._taking.is_cut(info.id, ids))
+        pinned = {bucket: each.snapshot for bucket, each in self._snapshots.pin(ids).items()}
+        held.update(pinned)
+        leased = None if known is None else known.tables.get(info.id)
+        before = {} if leased is None else {bucket: each.snapshot for bucket, each in leased.pins.items()}
+        return Wanted(
+            snapshots=ids, position=position, is_consistent=self._taking.is_cut(info.id, {**before, **pinned})
+        )
 
     def _found(self, id: str) -> Lease:
         lease = self._leases.get(id)
