@@ -3,6 +3,7 @@
 import pytest
 from tests.engine.lease_bench import D0, D3, E0, P0, P1, P5, LeaseBench
 from tests.engine.scan_bench import ScanBench
+from tests.engine.snapshot_bench import SnapshotBench
 
 
 @pytest.fixture
@@ -43,3 +44,22 @@ def lease_bench(tmp_path):
 @pytest.fixture
 def leased(lease_bench):
     return lease_bench()
+
+
+@pytest.fixture
+def snapshot_bench(tmp_path):
+    """Make an engine whose disk fails when told to, with settings of its own."""
+    made = []
+
+    def make(**settings):
+        made.append(SnapshotBench(tmp_path / "data", **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def taken(snapshot_bench):
+    return snapshot_bench()

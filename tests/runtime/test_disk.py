@@ -148,6 +148,62 @@ def test_a_tree_is_removed_with_all_in_it(disk, folder):
     assert disk.list(folder) == ["after"]
 
 
+def test_a_link_is_another_name_of_the_same_file_and_outlives_the_first(disk, folder):
+    appended(disk, f"{folder}/a", b"one")
+
+    disk.link(f"{folder}/a", f"{folder}/b")
+    same = disk.identity(f"{folder}/a") == disk.identity(f"{folder}/b")
+    disk.remove(f"{folder}/a")
+
+    assert same
+    assert content(disk, f"{folder}/b") == b"one"
+    assert disk.list(folder) == ["b"]
+
+
+def test_a_link_takes_no_name_that_is_taken_and_gives_none_to_what_is_not_there(disk, folder):
+    appended(disk, f"{folder}/a", b"one")
+    appended(disk, f"{folder}/b", b"two")
+
+    with pytest.raises(FileExistsError):
+        disk.link(f"{folder}/a", f"{folder}/b")
+    with pytest.raises(FileNotFoundError):
+        disk.link(f"{folder}/c", f"{folder}/d")
+    assert (content(disk, f"{folder}/b"), disk.list(folder)) == (b"two", ["a", "b"])
+
+
+def test_a_file_that_was_written_to_is_known_from_what_it_was(disk, folder):
+    appended(disk, f"{folder}/a", b"one")
+    before = disk.identity(f"{folder}/a")
+
+    assert disk.identity(f"{folder}/a") == before
+    appended(disk, f"{folder}/a", b"two")
+    assert disk.identity(f"{folder}/a") != before
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV])
+def test_where_there_are_no_links_the_other_name_is_that_of_a_copy(tmp_path, monkeypatch, number):
+    def refuse(path, to):
+        raise OSError(number, os.strerror(number), to)
+
+    (tmp_path / "a").write_bytes(b"one")
+    monkeypatch.setattr(os, "link", refuse)
+
+    OsDisk().link(f"{tmp_path}/a", f"{tmp_path}/b")
+
+    assert (tmp_path / "b").read_bytes() == b"one"
+    assert not (tmp_path / "a").samefile(tmp_path / "b")
+
+
+def test_what_cannot_be_looked_at_is_an_error_and_not_absent(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").touch()
+
+    with pytest.raises(OSError, match="symbolic links"):
+        OsDisk().exists(f"{tmp_path}/loop/folder")
+    assert not OsDisk().exists(f"{tmp_path}/none")
+    assert not OsDisk().exists(f"{tmp_path}/file/none")
+
+
 def test_closing_twice_is_no_error(disk, folder):
     file = disk.open_append(f"{folder}/file")
     reader = disk.open_reader(f"{folder}/file")

@@ -5,7 +5,8 @@ what is about to be removed, and nothing is removed that somebody has pinned: th
 touched without it. What is to go is forgotten first, and a crash before its files are gone only means that it is found
 again at the next start, and forgotten again.
 
-A snapshot stays while it is among the newest that are good, while it is pinned, and while somebody reads it.
+A snapshot stays while it is among the newest that are good, while it is pinned, and while somebody reads it. One that
+is found damaged, by whoever reads it, counts no more; and since it may share its files, the next one shares none.
 """
 
 import logging
@@ -27,6 +28,14 @@ from kolk.storage.snapshots import SnapshotStore
 from kolk.storage.view import View
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """How many snapshots were removed, and whether that was all."""
+
+    removed: int
+    is_all: bool
 
 
 @dataclass(slots=True)
@@ -61,22 +70,29 @@ class BucketSnapshots:
         self._good: dict[int, Snapshot] | None = None
         self._broken: set[int] = set()
         self._going: set[int] = set()
+        self._last = 0  # the greatest number so far: a reader who is lost may come back for one that is long gone
+        self._is_doubted = False
         self._pins: Counter[int] = Counter()
         self._opened: dict[int, _Opened] = {}
         self._refusal: KolkError | None = None
 
     def all(self) -> list[Snapshot]:
         """Those that there are, the oldest first."""
-        return [snapshot for _, snapshot in sorted(self._known().items())]
+        with self._lock:
+            return [snapshot for _, snapshot in sorted(self._known().items())]
 
     def newest(self) -> Snapshot | None:
         """The newest one."""
-        return self.all()[-1] if self._known() else None
+        found = self.all()
+        return found[-1] if found else None
 
     def find(self, id: int) -> Snapshot:
         """The one of this number."""
         with self._lock:
             found = self._known().get(id)
+            is_broken = id in self._broken
+        if is_broken:
+            raise Corrupted(f"snapshot {id} of bucket {self.bucket.name} is damaged; take another one")
         if found is None:
             raise SnapshotNotFound(
                 f"bucket {self.bucket.name} has no snapshot {id}; newer ones may have taken its place, so take the"
@@ -91,8 +107,9 @@ class BucketSnapshots:
     # --- who keeps them
 
     def pin(self, id: int) -> Pinned | None:
-        """Keep a snapshot; None if there is none of this number."""
+        """Keep a snapshot; None if there is none of this number. What is dropped or closed keeps nothing any more."""
         with self._lock:
+            self._check_alive()
             found = self._known().get(id)
             if found is None:
                 return None
@@ -124,25 +141,31 @@ class BucketSnapshots:
         there is."""
         with self._files:
             self._check_alive()
-            known = dict(self._known())
             with self._lock:
-                id = max((*known, *self._broken, *self._going, *self._pins), default=0) + 1
+                known, is_doubted = dict(self._known()), self._is_doubted
+                id = max((self._last, *self._pins)) + 1
             try:
-                snapshot = self._store.publish(replace(facts, id=id), checkpoint, known, self._check_alive)
+                shared = {} if is_doubted else known
+                snapshot = self._store.publish(replace(facts, id=id), checkpoint, shared, self._check_alive)
             except BaseException:
                 with self._lock:
                     self._good = None
                 raise
             with self._lock:
                 self._known()[id] = snapshot
+                self._last = id
+                self._is_doubted = self._is_doubted and not is_doubted
             return snapshot
 
-    def reclaim(self) -> int:
-        """Remove what nobody needs any more; how many that were. What cannot be removed now is tried again."""
-        with self._files:
+    def reclaim(self) -> Reclaimed:
+        """Remove what nobody needs any more. It waits for nobody who copies: what cannot be removed now is tried
+        again."""
+        if not self._files.acquire(blocking=False):
+            return Reclaimed(0, is_all=False)
+        try:
             with self._lock:
                 if self._refusal is not None:
-                    return 0
+                    return Reclaimed(0, is_all=True)
                 good = self._known()
                 stay = {snapshot.id for snapshot in self.retained()} | self._pins.keys() | self._opened.keys()
                 doomed = (good.keys() | self._broken) - stay
@@ -161,7 +184,9 @@ class BucketSnapshots:
                 removed += 1
                 with self._lock:
                     self._going.discard(id)
-            return removed
+            return Reclaimed(removed, is_all=removed == len(going))
+        finally:
+            self._files.release()
 
     # --- reading
 
@@ -171,13 +196,15 @@ class BucketSnapshots:
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``Copies`` of recovery. One that is found damaged is not offered again, and counts no more."""
+        self.hold(snapshot.id)
         try:
             self._store.restore(snapshot, folder)
         except Corrupted:
-            with self._lock:
-                self._known().pop(snapshot.id, None)
-                self._broken.add(snapshot.id)
+            self._note_damaged(snapshot.id)
             raise
+        finally:
+            self.let_go(snapshot.id)
+            self._freed(self.bucket)
 
     def view(self, id: int, codec: RowCodecs, start: bytes, end: bytes) -> View:
         """The rows of a snapshot, those of a range of keys; it stays as long as the view is open."""
@@ -186,7 +213,11 @@ class BucketSnapshots:
             snapshot = self.find(id)
             opened = self._opened.get(id)
             if opened is None:
-                opened = self._opened[id] = _Opened(self._open_kv(self._store.folder(snapshot)))
+                try:
+                    opened = self._opened[id] = _Opened(self._open_kv(self._store.folder(snapshot)))
+                except Corrupted:
+                    self._note_damaged(id)
+                    raise
             opened.uses += 1
             try:
                 pin = opened.kv.pin(start, end)
@@ -219,10 +250,19 @@ class BucketSnapshots:
         with self._lock:
             opened = self._opened[id]
             opened.uses -= 1
+            if opened.kv.is_damaged:
+                self._note_damaged(id)
             if not opened.uses:
                 del self._opened[id]
                 opened.kv.close()
                 self._freed(self.bucket)
+
+    def _note_damaged(self, id: int) -> None:
+        with self._lock:
+            if self._good is not None:
+                self._good.pop(id, None)
+            self._broken.add(id)
+            self._is_doubted = True
 
     def _check_alive(self) -> None:
         if self._refusal is not None:
@@ -235,4 +275,5 @@ class BucketSnapshots:
                 self._good = {id: each for id, each in stored.good.items() if id not in self._going}
                 self._broken |= stored.broken - self._going
                 self._good = {id: each for id, each in self._good.items() if id not in self._broken}
+                self._last = max((self._last, *stored.good, *stored.broken))
             return self._good

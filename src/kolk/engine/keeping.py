@@ -95,7 +95,7 @@ class Keeping:
             return self._state(again, self._missing(again, tables))
         held: dict[BucketId, int] = {}
         try:
-            wanted = {info.id: self._wanted(info, chosen, held) for info, chosen in tables}
+            wanted = {info.id: self._wanted(info, chosen, held, known) for info, chosen in tables}
             acquired = self._leases.acquire(
                 id=id, holder=holder, principal=principal, ttl_ms=ttl_ms, wanted=wanted, generation=generation
             )
@@ -195,16 +195,11 @@ class Keeping:
         self._leases.drop_partition(bucket.table, bucket.partition)
 
     def forget_dropped(self) -> None:
-        """Let leases go of partitions that were dropped just before a crash."""
-        dropped = {
-            (bucket.table, bucket.partition)
-            for lease in self._leases.all()
-            for pins in lease.tables.values()
-            for bucket in pins.pins
-            if not self._partitions.is_alive(bucket)
-        }
-        for table, partition in sorted(dropped):
-            self._leases.drop_partition(table, partition)
+        """Let leases keep nothing of partitions whose drop a crash has cut short."""
+        buckets = {bucket for lease in self._leases.all() for table in lease.tables.values() for bucket in table.pins}
+        for bucket in buckets:
+            if not self._partitions.is_alive(bucket):
+                self._leases.drop_partition(bucket.table, bucket.partition)
 
     # --- inside
 
@@ -217,7 +212,9 @@ class Keeping:
         leased = lease.tables.get(info.id)
         if leased is None:
             raise SnapshotNotFound(f"the lease {lease.id!r} keeps nothing of {info.name}")
-        return self._all(info, leased, {bucket: each.snapshot for bucket, each in leased.pins.items()})
+        # Of a partition that is being dropped there may be nothing to pin any more, and it is not asked for.
+        kept = {bucket: each.snapshot for bucket, each in leased.pins.items() if self._partitions.is_alive(bucket)}
+        return self._all(info, leased, kept)
 
     def _pinned_again(self, info: TableInfo, pins: Sequence[tuple[str, int]], position: int | None) -> TablePins:
         """The snapshots of a scan that goes on. Those of partitions that went meanwhile are in the answer too: whoever
@@ -244,8 +241,11 @@ class Keeping:
         is_consistent = found.is_consistent or self._taking.is_cut(info.id, wanted)
         return TablePins(pins=pinned, position=found.position, is_consistent=is_consistent)
 
-    def _wanted(self, info: TableInfo, chosen: Mapping[str, int] | None, held: dict[BucketId, int]) -> Wanted:
-        """What to lease of a table. The newest ones are pinned already, and so noted down."""
+    def _wanted(
+        self, info: TableInfo, chosen: Mapping[str, int] | None, held: dict[BucketId, int], known: Lease | None
+    ) -> Wanted:
+        """What to lease of a table, which is pinned already as far as it exists, and so noted down. It is of one moment
+        together with all that the lease then keeps of the table."""
         if chosen is None:
             found = self._taking.latest(info)
             ids = {bucket: each.snapshot for bucket, each in found.pins.items()}
@@ -255,7 +255,13 @@ class Keeping:
             return Wanted(snapshots=ids, position=found.position, is_consistent=found.is_consistent)
         ids = self._named(info, chosen)
         position = self._partitions.of(info).position if info.is_partitioned else None
-        return Wanted(snapshots=ids, position=position, is_consistent=self._taking.is_cut(info.id, ids))
+        pinned = {bucket: each.snapshot for bucket, each in self._snapshots.pin(ids).items()}
+        held.update(pinned)
+        leased = None if known is None else known.tables.get(info.id)
+        before = {} if leased is None else {bucket: each.snapshot for bucket, each in leased.pins.items()}
+        return Wanted(
+            snapshots=ids, position=position, is_consistent=self._taking.is_cut(info.id, {**before, **pinned})
+        )
 
     def _missing(
         self, lease: Lease, tables: Sequence[tuple[TableInfo, Mapping[str, int] | None]]

@@ -12,9 +12,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 
-from kolk.engine.bucket_snapshots import BucketSnapshots
+from kolk.engine.bucket_snapshots import BucketSnapshots, Reclaimed
 from kolk.engine.sweeping import sweep
 from kolk.errors import KolkError, PartitionDropped, TableNotFound
 from kolk.model.ids import BucketId, TableId
@@ -69,6 +70,11 @@ class Snapshots:
                 if self._refusal is not None:
                     found.retire(self._refusal)
             return found
+
+    def check_open(self) -> None:
+        """Raise why nothing is taken any more, if that is so."""
+        if self._refusal is not None:
+            raise copy(self._refusal)
 
     def holders(self, bucket: BucketId) -> list[Holder]:
         """The snapshots that there are, which hold the log after them: recovery needs those that are retained, and of
@@ -137,22 +143,26 @@ class Snapshots:
     # --- how they go
 
     def reclaim(self, most: int = _AT_ONCE) -> None:
-        """Remove what nobody needs of the buckets where something was let go, a few of them."""
+        """Remove what nobody needs of the buckets where something was let go, a few of them. Where that cannot be done
+        now it is tried again later."""
+        behind: list[BucketId] = []
         for _ in range(most):
             with self._lock:
                 if self._frozen or not self._due:
-                    return
+                    break
                 bucket, _ = self._due.popitem(last=False)
             try:
-                removed = self.of(bucket).reclaim()
+                reclaimed = self.of(bucket).reclaim()
             except (TableNotFound, PartitionDropped):
                 continue
             except (KolkError, OSError) as error:
                 _log.warning("snapshots of bucket %s are not removed yet: %s", bucket.name, error)
-                self._note_due(bucket)
-                return
+                reclaimed = Reclaimed(0, is_all=False)
+            if not reclaimed.is_all:
+                behind.append(bucket)
             with self._lock:
-                self._removed += removed
+                self._removed += reclaimed.removed
+        self.note_due(behind)
 
     def drop(self, is_meant: Callable[[BucketId], bool], folder: tuple[int, ...], reason: KolkError) -> None:
         """Remove the snapshots of what was dropped, whoever keeps or reads them."""

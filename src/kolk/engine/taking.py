@@ -2,16 +2,19 @@
 
 Such a moment is a *cut*. The buckets that changed are checkpointed while all their locks are held, which is quick
 because a checkpoint is links, and copied afterwards, while puts go on. A bucket that has not changed keeps the snapshot
-that it has, which is of that moment too. Which snapshots make the newest cut is written down, so that it is known after
-a restart. Very many buckets are taken in groups, each of a moment of its own, and then there is no cut.
+that it has, which is of that moment too. If one has changed after all once the others are checkpointed, it is done
+again with that one, and at last with all of them held. Which snapshots make the newest cut is written down, so that it
+is known after a restart. Very many buckets are taken in groups, each of a moment of its own, and then there is no cut.
+After a failure the cut that was there stays the newest, as long as its snapshots are there.
 
 ``checkpoints/`` has what is being copied; it means nothing after a crash.
 """
 
 import logging
+import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -38,9 +41,12 @@ from kolk.tablet.tablet import Checkpointed, Tablet
 CUT_BUCKETS_MAX = 256
 """So many buckets are taken at one moment, for which their puts wait."""
 _TRIES = 5
+_LOOKS_MAX = 3
+"""How often a cut is begun anew because other buckets changed meanwhile, before all of them have to wait for it."""
 _CUT = "snapshot-cut/"
 _SPREAD = 0.618_034
 """So that the tables of a database are not all due at once."""
+_numbers = count(1)
 _log = logging.getLogger(__name__)
 
 
@@ -51,6 +57,16 @@ class _Copy:
     bucket: BucketId
     path: Path
     made: Checkpointed
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A table at one moment: checkpoints of the buckets that changed, and of the others, the snapshots that they have;
+    None of those that never had anything. If ``is_cut`` is False some are of another moment."""
+
+    copies: Sequence[_Copy]
+    others: Mapping[BucketId, int | None]
+    is_cut: bool
 
 
 class Taking:
@@ -83,7 +99,6 @@ class Taking:
         self._clock = clock
         self._interval = interval_seconds
         self._since = clock.monotonic()
-        self._numbers = count(1)
         self._lock = threading.RLock()
         # Guarded by _lock: who takes which table, when the tables are due, and what became of it so far.
         self._tables: dict[TableId, threading.RLock] = {}
@@ -93,20 +108,20 @@ class Taking:
         self._last_seconds: float | None = None
         disk.remove_tree(str(folder))
         disk.make_folder(str(folder))
-        self._sweep({info.id for info in catalog.list()})
+        self._forget_dropped()
 
-    def take(self, info: TableInfo, *, is_round: bool = False) -> dict[BucketId, Snapshot]:
+    def take(self, info: TableInfo, *, also_empty: bool = True) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
 
-        A round takes only what was used since the start, and nothing that never had anything: nobody waits for it, and
-        what it leaves out is in the log.
+        ``also_empty`` takes those that never had anything, too: whoever wants all to have one.
         """
         if info.is_log:
             raise InvalidArgument(f"{info.name} is a log table: its log is all there is, and is kept as it is")
         with self._taking(info.id):
+            self._snapshots.check_open()
             begun = self._clock.monotonic()
             try:
-                taken = self._taken_at_last(info, is_round=is_round)
+                taken = self._taken_at_last(info, also_empty=also_empty)
             except BaseException:
                 self._count(failed=1)
                 raise
@@ -119,24 +134,25 @@ class Taking:
         """Pin the newest snapshots of a table, those of one moment if there are such; what has none is taken first.
         Whoever asks lets them go."""
         for attempt in range(_TRIES):
+            lost: list[dict[BucketId, Pinned]] = []
             with self._partitions.still_for(info):
                 buckets = self._partitions.buckets(info)
                 position = self._partitions.of(info).position if info.is_partitioned else None
-                cut = self._cut(info.id)
-                is_cut = cut.keys() >= set(buckets)  # a partition that went since takes nothing from the others
-                if is_cut and (pinned := self._all_pinned({bucket: cut[bucket] for bucket in buckets})) is not None:
-                    return TablePins(pins=pinned, position=position, is_consistent=True)
-                # Some of it are gone. A new one is worth a try; but where too much changes there may be none for long.
-                newest = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
-                wanted = {bucket: each.id for bucket, each in newest.items() if each is not None}
-                is_enough = len(wanted) == len(buckets) and not (is_cut and attempt == 0)
-                if is_enough and (pinned := self._all_pinned(wanted)) is not None:
-                    return TablePins(pins=pinned, position=position, is_consistent=len(buckets) <= 1)
+                if attempt == _TRIES - 1:
+                    # Partitions come faster than they are taken. Of a new one nothing is a snapshot, too: of its start.
+                    self._take_empty(info, buckets)
+                for wanted, is_cut in self._choices(info.id, buckets, is_first=attempt == 0):
+                    pinned = self._snapshots.pin(wanted)
+                    if len(pinned) == len(buckets):
+                        return TablePins(pins=pinned, position=position, is_consistent=is_cut or len(buckets) <= 1)
+                    lost.append(pinned)
+            for pinned in lost:
+                self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
             self.take(info)
         raise SnapshotNotFound(f"the snapshots of {info.name} come and go too quickly to be pinned; try again")
 
     def is_cut(self, table: TableId, pins: Mapping[BucketId, int]) -> bool:
-        """Whether these snapshots are the newest that are of one moment."""
+        """Whether these snapshots are among the newest that are of one moment."""
         return len(pins) == 1 or pins.items() <= self._cut(table).items()
 
     def round(self) -> None:
@@ -144,7 +160,7 @@ class Taking:
         for info in self._catalog.list():
             if not info.is_log and self._is_due(info.id):
                 try:
-                    self.take(info, is_round=True)
+                    self.take(info, also_empty=False)
                 except (TableNotFound, PartitionDropped, Closed):
                     continue  # somebody was quicker, or the database is about to close
                 except (KolkError, OSError) as error:
@@ -154,10 +170,12 @@ class Taking:
 
     def forget(self, table: TableId) -> None:
         """What is written down of a dropped table."""
-        self._meta.write([change for change in [self._meta.replacement(_key(table), None)] if change.expected])
+        with self._taking(table):  # whoever takes it now has been told to stop, and writes nothing down afterwards
+            self._record_cut(table, None)
         with self._lock:
             self._due.pop(table, None)
             self._done.pop(table, None)
+            self._tables.pop(table, None)
 
     def close(self) -> None:
         """Wait for whoever takes snapshots; none can be published any more."""
@@ -182,64 +200,77 @@ class Taking:
 
     # --- inside
 
-    def _sweep(self, tables: set[TableId]) -> None:
-        """Forget what a crash left of dropped tables."""
-        left = [record for record in self._meta.list(_CUT) if int(record.key.removeprefix(_CUT)) not in tables]
-        if left:
-            self._meta.write([MetaChange(record.key, None, record.version) for record in left])
-
-    def _all_pinned(self, wanted: Mapping[BucketId, int]) -> dict[BucketId, Pinned] | None:
-        """Pin these, all of them or none."""
-        pinned = self._snapshots.pin(wanted)
-        if len(pinned) == len(wanted):
-            return pinned
-        self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
-        return None
-
-    def _taken_at_last(self, info: TableInfo, *, is_round: bool) -> dict[BucketId, Snapshot]:
+    def _taken_at_last(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""
         for _ in range(_TRIES):
             with suppress(PartitionDropped):
-                return self._taken(info, is_round=is_round)
-        return self._taken(info, is_round=is_round)
+                return self._taken(info, also_empty=also_empty)
+        return self._taken(info, also_empty=also_empty)
 
-    def _taken(self, info: TableInfo, *, is_round: bool) -> dict[BucketId, Snapshot]:
+    def _taken(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+        for attempt in range(_LOOKS_MAX + 1):
+            is_last = attempt == _LOOKS_MAX
+            with ExitStack() as made:
+                # Buckets may have to recover, for which no partition should have to wait, unless there is no end to it.
+                with self._partitions.still_for(info, is_last):
+                    buckets, changed = self._changed(info)
+                    if len(changed) > CUT_BUCKETS_MAX:
+                        break
+                    held = buckets if is_last and len(buckets) <= CUT_BUCKETS_MAX else changed
+                    look = self._look(info, buckets, held, made)
+                if look.is_cut or is_last:
+                    return self._taken_at(info, buckets, look, also_empty=also_empty)
+        return self._taken_in_groups(info, also_empty=also_empty)
+
+    def _changed(self, info: TableInfo) -> tuple[Sequence[BucketId], Sequence[BucketId]]:
+        """All buckets of a table, and those that have something that their newest snapshots have not."""
         buckets = self._partitions.buckets(info)
-        known = [(bucket, self._tablets.known_end(bucket)) for bucket in buckets]
-        ends = {bucket: end for bucket, end in known if end is not None}
-        if not is_round:
-            ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
-        changed = [bucket for bucket, end in ends.items() if end and self._is_changed(bucket, end)]
-        if len(changed) <= CUT_BUCKETS_MAX:
-            self._take_cut(info, buckets, changed, also_empty=not is_round)
-        else:
-            for first in range(0, len(changed), CUT_BUCKETS_MAX):
-                self._take_cut(info, (), changed[first : first + CUT_BUCKETS_MAX], also_empty=False)
-            if not is_round:
-                self._take_empty(info, [bucket for bucket in buckets if not ends[bucket]])
+        ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
+        return buckets, [bucket for bucket in buckets if self._is_changed(bucket, ends[bucket])]
+
+    def _taken_in_groups(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+        buckets, changed = self._changed(info)
+        for first in range(0, len(changed), CUT_BUCKETS_MAX):
+            with ExitStack() as made:
+                self._publish(self._look(info, (), changed[first : first + CUT_BUCKETS_MAX], made).copies)
+        if also_empty:
+            self._take_empty(info, sorted(set(buckets).difference(changed)))
+        self._record_cut(info.id, None)
+        return self._newest(buckets)
+
+    def _taken_at(
+        self, info: TableInfo, buckets: Sequence[BucketId], look: _Look, *, also_empty: bool
+    ) -> dict[BucketId, Snapshot]:
+        """Make snapshots of what was seen at one moment, and write down that they are of it."""
+        ids = {bucket: id for bucket, id in look.others.items() if id is not None} | self._publish(look.copies)
+        if also_empty:
+            ids |= self._take_empty(info, [bucket for bucket, id in look.others.items() if id is None])
+        self._record_cut(info.id, ids if look.is_cut and len(ids) == len(buckets) else None)
+        return self._newest(buckets)
+
+    def _newest(self, buckets: Iterable[BucketId]) -> dict[BucketId, Snapshot]:
         found = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
         return {bucket: snapshot for bucket, snapshot in found.items() if snapshot is not None}
 
-    def _take_cut(
-        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], *, also_empty: bool
-    ) -> None:
-        """Take those that changed. With all ``buckets`` of the table this makes a cut, if none of the others changes
-        before all are held: then each of them stands at its snapshot at the moment of the first look."""
-        with ExitStack() as made:
-            with self._tablets.use(info, changed) as tablets:
-                for tablet in tablets:
-                    tablet.flush()
-                with self._partitions.still_for(info), self._gate.exclusive():
-                    copies = self._checkpoint(tablets, made)
-                    others = set(buckets) - set(changed)
-                    is_cut = buckets == self._partitions.buckets(info) and not any(
-                        self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
-                    )
-            self._publish(info, copies)
-        if also_empty:
-            self._take_empty(info, [bucket for bucket in others if not self._tablets.known_end(bucket)])
-        if is_cut:
-            self._write_cut(info.id, buckets)
+    def _look(
+        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], made: ExitStack
+    ) -> _Look:
+        """Checkpoint those that changed. With all ``buckets`` of the table this is a cut if none of the others has
+        changed once that is done: then each of them stood at its snapshot all the time. The checkpoints go with
+        ``made``."""
+        with self._tablets.use(info, changed) as tablets:
+            for tablet in tablets:
+                tablet.flush()
+            self._snapshots.check_open()
+            with self._partitions.still_for(info), self._gate.exclusive():
+                copies = self._checkpoint(tablets, made)
+                others = set(buckets).difference(changed)
+                is_cut = buckets == self._partitions.buckets(info) and not any(
+                    self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
+                )
+                copied = {each.bucket for each in copies}
+                kept = {bucket: self._newest_id(bucket) for bucket in buckets if bucket not in copied}
+                return _Look(copies, kept, is_cut)
 
     def _checkpoint(self, tablets: Sequence[Tablet], made: ExitStack) -> list[_Copy]:
         """Checkpoints of one moment; they go with ``made``."""
@@ -248,28 +279,36 @@ class Taking:
                 held.enter_context(tablet.held())
             copies: list[_Copy] = []
             for tablet in tablets:
-                path = self._folder / str(next(self._numbers))
+                if not self._is_changed(tablet.bucket, tablet.end):
+                    continue
+                # With the process in its name: one that closes may still clear its own up when another has opened.
+                path = self._folder / f"{os.getpid()}-{next(_numbers)}"
                 made.callback(self._clear, path)
                 copies.append(_Copy(tablet.bucket, path, tablet.checkpoint(path)))
             return copies
 
-    def _publish(self, info: TableInfo, copies: Sequence[_Copy]) -> None:
+    def _publish(self, copies: Sequence[_Copy]) -> dict[BucketId, int]:
         """Make snapshots of checkpoints; one that fails does not keep the others from it."""
         failure: Exception | None = None
+        ids: dict[BucketId, int] = {}
         for each in copies:
+            # First these and then the look whether they are wanted: who drops a bucket lets them refuse what comes.
+            snapshots = self._snapshots.of(each.bucket)
             try:
                 self._check_wanted(each.bucket)
-                snapshot = self._snapshots.of(each.bucket).publish(self._facts(each), str(each.path))
+                snapshot = snapshots.publish(self._facts(each), str(each.path))
             except (KolkError, OSError) as error:
                 failure = failure or error
                 continue
             finally:
                 self._clear(each.path)  # its links keep files that the bucket may want to be rid of
+            ids[each.bucket] = snapshot.id
             self._count(taken=1, copied=snapshot.new_bytes)
         self._snapshots.note_due(each.bucket for each in copies)
         self._snapshots.reclaim(len(copies))
         if failure is not None:
             raise failure
+        return ids
 
     def _facts(self, each: _Copy) -> Snapshot:
         """What the checkpoint itself says that it is."""
@@ -282,14 +321,17 @@ class Taking:
             )
         return Snapshot(id=0, offset=offset, rows=rows, schema_id=each.made.schema_id, taken_ms=self._clock.now_ms())
 
-    def _take_empty(self, info: TableInfo, buckets: Sequence[BucketId]) -> None:
+    def _take_empty(self, info: TableInfo, buckets: Sequence[BucketId]) -> dict[BucketId, int]:
+        """Snapshots of buckets that had nothing at the moment of the look, whatever they have now."""
+        ids: dict[BucketId, int] = {}
         facts = Snapshot(id=0, offset=0, rows=0, schema_id=info.schema.id, taken_ms=self._clock.now_ms())
         for bucket in buckets:
             snapshots = self._snapshots.of(bucket)
             if snapshots.newest() is None:
                 self._check_wanted(bucket)
-                snapshots.publish(facts, "")
+                ids[bucket] = snapshots.publish(facts, "").id
                 self._count(taken=1)
+        return ids
 
     def _is_changed(self, bucket: BucketId, end: int | None) -> bool:
         """Whether a bucket whose log ends there has something that its newest snapshot has not."""
@@ -300,18 +342,46 @@ class Taking:
         self._catalog.by_id(bucket.table)
         self._partitions.check_alive(bucket)
 
-    def _write_cut(self, table: TableId, buckets: Sequence[BucketId]) -> None:
-        """Write down that the newest snapshots are of one moment; not if some buckets have none."""
-        newest = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
-        cut = {bucket: each.id for bucket, each in newest.items() if each is not None}
-        if len(cut) == len(buckets) and cut != self._cut(table):
-            with suppress(TableNotFound):
+    def _newest_id(self, bucket: BucketId) -> int | None:
+        newest = self._snapshots.of(bucket).newest()
+        return None if newest is None else newest.id
+
+    def _choices(
+        self, table: TableId, buckets: Sequence[BucketId], *, is_first: bool
+    ) -> Iterator[tuple[dict[BucketId, int], bool]]:
+        """What may be pinned as the newest of a table, and whether that is of one moment; the best first. If some of
+        one moment are gone, new ones are worth a try before others are taken for it."""
+        cut = self._cut(table)
+        has_cut = cut.keys() >= set(buckets)  # more, if a partition went since
+        if has_cut:
+            yield {bucket: cut[bucket] for bucket in buckets}, True
+        newest = self._newest(buckets)
+        if len(newest) == len(buckets) and not (has_cut and is_first):
+            yield {bucket: each.id for bucket, each in newest.items()}, False
+
+    def _record_cut(self, table: TableId, cut: Mapping[BucketId, int] | None) -> None:
+        """Write down which snapshots are of one moment; None if the newest are not."""
+        if cut is None or cut != self._cut(table):
+            change = self._meta.replacement(_key(table), None if cut is None else encode_cut(dict(cut)))
+            if cut is not None:
                 self._catalog.by_id(table)
-                self._meta.write([self._meta.replacement(_key(table), encode_cut(cut))])
+            if cut is not None or change.expected:
+                self._meta.write([change])
+
+    def _forget_dropped(self) -> None:
+        """What a crash left of tables that were dropped."""
+        tables = {_key(info.id) for info in self._catalog.list()}
+        gone = [record for record in self._meta.list(_CUT) if record.key not in tables]
+        if gone:
+            self._meta.write([MetaChange(record.key, None, record.version) for record in gone])
 
     def _cut(self, table: TableId) -> dict[BucketId, int]:
         record = self._meta.get(_key(table))
-        return {} if record is None else decode_cut(table, record.value)
+        try:
+            return {} if record is None else decode_cut(table, record.value)
+        except Corrupted as error:  # the snapshots are none the worse for it, and the next ones make a new one
+            _log.warning("%s", error)
+            return {}
 
     def _clear(self, path: Path) -> None:
         try:

@@ -98,7 +98,7 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder of this name."""
+        """Whether there is a file or folder of this name; an error if nobody can say."""
         ...
 
     def size(self, path: str) -> int:
@@ -164,8 +164,12 @@ class OsDisk:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """See ``Disk``."""
-        return os.path.exists(path)
+        """See ``Disk``. Not ``os.path.exists``, to which a disk that cannot be read is one with nothing on it."""
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, path: str) -> int:
         """See ``Disk``."""

@@ -211,6 +211,8 @@ class Kv:
 
     def __init__(self, path: Path, memory: KvMemory, *, is_read_only: bool = False) -> None:
         self.path = path
+        self.is_damaged = False
+        """Whether damage was found in use."""
         self._is_read_only = is_read_only
         # Any: rocksdict's stubs describe its pickling mode, and call properties methods.
         self._no_wal: Any = WriteOptions()
@@ -335,6 +337,7 @@ class Kv:
         if isinstance(error, DbClosedError):
             return Closed("the database is closed")
         if isinstance(error, Corrupted) or text.startswith("Corruption"):
+            self.is_damaged = True
             if self._is_read_only:
                 return Corrupted(f"the snapshot in {self.path} is damaged ({text}); read another one")
             with suppress(OSError):

@@ -21,13 +21,15 @@ from typing import Protocol
 from kolk.codec.snapshot import decode_snapshot, encode_snapshot
 from kolk.errors import Corrupted
 from kolk.model.snapshot import Snapshot, SnapshotFile
-from kolk.runtime.disk import Chunk, Disk
+from kolk.runtime.disk import TEMPORARY_SUFFIX, Chunk, Disk
 
 MANIFEST_SUFFIX = ".manifest"
 _PART_BYTES = 4 * 2**20
 _DIGEST_BYTES = 20
 _NOT_KEPT = ("LOG", "LOCK")
 """RocksDB's own diary, and its lock."""
+_NAMED_ONCE = ".sst"
+"""How the files of RocksDB end that are never written again once they are there."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,8 +75,9 @@ class FolderSnapshots:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = str(path)
-        # Files that were looked at before, and are unchanged: they need not be read again to be known.
-        self._digests: dict[tuple[int, ...], str] = {}
+        # Files that were looked at before, and are unchanged: they need not be read again to be known. Only those whose
+        # names RocksDB uses once: a small file may come back with another content as the same inode, in the same tick.
+        self._digests: dict[tuple[object, ...], str] = {}
 
     def load(self) -> Stored:
         """See ``SnapshotStore``."""
@@ -83,10 +86,13 @@ class FolderSnapshots:
         # First, for a publication that ended in an error may have left a name that is not durable.
         self._disk.sync_folder(self._path)
         names = self._disk.list(self._path)
-        ids = {int(name.removesuffix(MANIFEST_SUFFIX)) for name in names if _is_manifest(name)}
+        ids = {id for name in names if (id := _number(name, MANIFEST_SUFFIX)) is not None}
         for name in names:
-            if not _is_manifest(name) and not (name.isdigit() and int(name) in ids):
-                self._clear(name)
+            id = _number(name)
+            if id is not None and id not in ids:
+                self._disk.remove_tree(self._folder(id))
+            elif name.endswith(MANIFEST_SUFFIX + TEMPORARY_SUFFIX):
+                self._disk.remove(f"{self._path}/{name}")
         good: dict[int, Snapshot] = {}
         for id in sorted(ids):
             try:
@@ -107,20 +113,23 @@ class FolderSnapshots:
             self._disk.remove_tree(folder)
             self._disk.make_folder(folder)
             there = {file.digest: f"{self._folder(id)}/{file.name}" for id in sorted(known) for file in known[id].files}
-            digests: dict[tuple[int, ...], str] = {}
+            digests: dict[tuple[object, ...], str] = {}
             for name in self._disk.list(checkpoint):
                 check()
                 if name.startswith(_NOT_KEPT):
                     continue
                 source, target = f"{checkpoint}/{name}", f"{folder}/{name}"
-                identity, size = self._disk.identity(source), self._disk.size(source)
-                digest = digests[identity] = self._digests.get(identity) or self._digest(source)
+                identity, size = (name, *self._disk.identity(source)), self._disk.size(source)
+                digest = self._digests.get(identity) or self._digest(source)
+                if name.endswith(_NAMED_ONCE):
+                    digests[identity] = digest
                 if not self._shared(there.get(digest), target):
                     self._copy(source, target, SnapshotFile(name, size, digest))
                     new_bytes += size
                 files.append(SnapshotFile(name, size, digest))
             self._disk.sync_folder(folder)
             self._digests = digests
+        check()
         snapshot = replace(facts, files=tuple(files), new_bytes=new_bytes)
         self._disk.replace(self._manifest_path(facts.id), encode_snapshot(snapshot))
         return snapshot
@@ -139,10 +148,12 @@ class FolderSnapshots:
         return Path(self._folder(snapshot.id))
 
     def remove(self, id: int) -> None:
-        """See ``SnapshotStore``. First what makes it exist, then its files."""
-        if self._disk.exists(self._manifest_path(id)):
-            self._disk.remove(self._manifest_path(id))
-            self._disk.sync_folder(self._path)
+        """See ``SnapshotStore``. First what makes it exist, then its files. Before these go its end is made durable,
+        also if it is not there any more: a sync may have failed when this was last tried."""
+        if not self._disk.exists(self._path):
+            return
+        self._disk.remove(self._manifest_path(id))
+        self._disk.sync_folder(self._path)
         if self._disk.exists(self._folder(id)):
             self._disk.remove_tree(self._folder(id))
 
@@ -196,14 +207,6 @@ class FolderSnapshots:
             for position in range(0, reader.size, _PART_BYTES):
                 yield reader.pread(position, _PART_BYTES)
 
-    def _clear(self, name: str) -> None:
-        """What a crash, or an attempt that failed, left behind."""
-        path = f"{self._path}/{name}"
-        if name.isdigit():
-            self._disk.remove_tree(path)
-        else:
-            self._disk.remove(path)
-
     def _folder(self, id: int) -> str:
         return f"{self._path}/{id}"
 
@@ -211,6 +214,8 @@ class FolderSnapshots:
         return f"{self._path}/{id}{MANIFEST_SUFFIX}"
 
 
-def _is_manifest(name: str) -> bool:
-    stem = name.removesuffix(MANIFEST_SUFFIX)
-    return stem != name and stem.isascii() and stem.isdigit()
+def _number(name: str, suffix: str = "") -> int | None:
+    """The number in a name that is made of it and a suffix; None if it is another name, and not one of ours."""
+    stem = name.removesuffix(suffix)
+    is_number = stem.isascii() and stem.isdigit() and name == f"{int(stem)}{suffix}"
+    return int(stem) if is_number else None

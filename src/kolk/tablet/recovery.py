@@ -97,12 +97,13 @@ def _open_kv(
     is_log = isinstance(merger, Appender)
     found = () if is_log else copies.newest_first()
     usable = [snapshot for snapshot in found if snapshot.files and snapshot.offset >= log.start]
+    needs_copy = log.start > 0 and not is_log
     try:
         if not usable or disk.exists(str(folder)):
             return _own_kv(folder, log, open_kv, is_log=is_log)
     except Corrupted as error:
-        if log.start > 0 and not is_log and not usable:
-            raise
+        if needs_copy and not usable:
+            raise _lost(folder, log, error) from error
         _log.warning("the KV in %s cannot be used, and is built anew: %s", folder, error)
     for snapshot in usable:
         disk.remove_tree(str(folder))
@@ -119,13 +120,18 @@ def _open_kv(
             continue
         _log.info("the KV in %s is that of snapshot %d, at offset %d", folder, snapshot.id, snapshot.offset)
         return kv
-    if log.start > 0 and not is_log:
-        raise Corrupted(
-            f"the KV in {folder} is gone, no snapshot can take its place, and the log starts at {log.start}: restore"
-            " the folder from a backup"
-        )
+    if needs_copy:
+        raise _lost(folder, log, "it is damaged or gone")
     disk.remove_tree(str(folder))
     return open_kv(folder)
+
+
+def _lost(folder: Path, log: Log, why: object) -> Corrupted:
+    """What whoever opens a bucket is told of which not everything is there any more, anywhere."""
+    return Corrupted(
+        f"the KV in {folder} cannot be used ({why}), no snapshot can take its place, and the log starts at {log.start}:"
+        " nothing is served; restore the folder from a backup"
+    )
 
 
 def _own_kv(folder: Path, log: Log, open_kv: Callable[[Path], Kv], *, is_log: bool) -> Kv:

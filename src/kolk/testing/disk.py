@@ -201,7 +201,7 @@ class LossyDisk:
             self._live[aside].sync()
             self._step(None, path)
             self._live[path] = self._live.pop(aside)
-            self._step(None, path)
+            self._step("sync_folder", path)
             self._save_names(_parent(path))
 
     def overwrite(self, path: str, data: bytes) -> None:
