@@ -88,6 +88,12 @@ class BucketSnapshots:
         """Those that are kept for recovery: the newest few."""
         return self.all()[-self._retained :]
 
+    @property
+    def broken(self) -> int:
+        """How many were found to be damaged; the disk is not asked for it."""
+        with self._lock:
+            return len(self._broken)
+
     # --- who keeps them
 
     def pin(self, id: int) -> Pinned | None:

@@ -152,8 +152,8 @@ class Engine:
             "durability": self.config.durability.value,
             "tables": len(self.tables()),
             "scans": scans,
-            "snapshots": asdict(self._taking.counts()),
-            "leases": asdict(self._leases.counts()),
+            "snapshots": asdict(self.keeping.snapshot_counts()),
+            "leases": asdict(self.keeping.lease_counts()),
         }
 
     # --- tables

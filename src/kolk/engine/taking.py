@@ -166,6 +166,8 @@ class Taking:
             copied_bytes=self._counts["copied"],
             last_seconds=self._last_seconds,
             oldest_age_seconds=None if done is None else self._clock.monotonic() - done,
+            interval_seconds=self._interval,
+            broken=self._snapshots.broken,
         )
 
     # --- inside

@@ -75,7 +75,13 @@ class Server:
         self._streams = Streams(config)
         self._disk = DiskGuard(disk_used or (lambda: _disk_used(engine.path)), config.disk_used_max, self._clock)
         self._access = Access(tokens, required=not (config.is_loopback or config.tls_client_ca))
-        metrics = Metrics(version=kolk.__version__, offsets=engine.open_offsets, scans=engine.scans.sessions.counts)
+        metrics = Metrics(
+            version=kolk.__version__,
+            offsets=engine.open_offsets,
+            scans=engine.scans.sessions.counts,
+            snapshots=engine.keeping.snapshot_counts,
+            leases=engine.keeping.lease_counts,
+        )
         self._health = self._make_health(metrics)
         try:
             self._transport = _listen(
