@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kolk import errors
-from kolk.errors import InternalError, InvalidRows, KolkError, PartialPut, PartitionDropped, Unavailable
+from kolk.errors import (
+    InternalError,
+    InvalidRows,
+    KolkError,
+    LeaseLost,
+    PartialPut,
+    PartitionDropped,
+    Unavailable,
+    UnknownOrExpiredScan,
+)
 from kolk.model.ids import PlainTag
 from kolk.wire.status import decode_error, encode_error
 
@@ -47,6 +56,14 @@ def test_a_partition_that_was_dropped_arrives_with_its_name_and_what_was_not_rea
 
     assert isinstance(arrived, PartitionDropped)
     assert (str(arrived), arrived.partition, arrived.unread) == (message, partition, unread)
+
+
+@pytest.mark.parametrize("kind", [LeaseLost, UnknownOrExpiredScan])
+@given(message=MESSAGES, reason=MESSAGES)
+def test_what_is_gone_arrives_with_the_reason(kind, message, reason):
+    arrived = decode_error(encode_error(kind(message, reason)))
+
+    assert (type(arrived), str(arrived), arrived.reason) == (kind, message, reason)
 
 
 @given(

@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from kolk.errors import InternalError, KolkError, PartialPut, PartitionDropped, TooManyScans, UnknownOrExpiredScan
+from kolk.errors import (
+    InternalError,
+    KolkError,
+    LeaseLost,
+    PartialPut,
+    PartitionDropped,
+    TooManyScans,
+    UnknownOrExpiredScan,
+)
 from kolk.model.ids import PlainTag
 
 _encoder = msgspec.msgpack.Encoder()
@@ -60,7 +68,7 @@ def _status(error: KolkError) -> _Status:
     plain = _Status(code=error.code, message=_told(error), retriable=error.retriable)
     if isinstance(error, PartitionDropped):
         return msgspec.structs.replace(plain, partition=error.partition, unread=error.unread)
-    if isinstance(error, UnknownOrExpiredScan):
+    if isinstance(error, UnknownOrExpiredScan | LeaseLost):
         return msgspec.structs.replace(plain, reason=error.reason)
     if isinstance(error, TooManyScans):
         return msgspec.structs.replace(plain, reason=error.cap, retry_after=error.retry_after)
@@ -81,7 +89,7 @@ def _error(status: _Status) -> KolkError:
     error: KolkError = kind(status.message)
     if isinstance(error, PartitionDropped):
         error.partition, error.unread = status.partition, status.unread
-    if isinstance(error, UnknownOrExpiredScan):
+    if isinstance(error, UnknownOrExpiredScan | LeaseLost):
         error.reason = status.reason
     if isinstance(error, TooManyScans):
         error.cap, error.retry_after = status.reason, status.retry_after
