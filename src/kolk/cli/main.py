@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from kolk.cli import (
+    backups,
     doctor,
     followers,
     leases,
@@ -98,6 +99,7 @@ app.add_typer(snapshots.app, name="snapshot")
 app.add_typer(leases.app, name="lease")
 status.register(app)
 serving.register(app)
+backups.register(app)
 app.add_typer(tokens.app, name="token")
 doctor.register(app)
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from kolk.client.aio_handle import AsyncHandle
 from kolk.client.aio_lease import LeaseOpening, plain
-from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening
+from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
 from kolk.client.database import Database
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
+from kolk.model.backup import BackupInfo
 from kolk.model.follower import Follower
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
@@ -111,6 +112,12 @@ class AsyncDatabase:
     async def drop_lease(self, lease_id: str) -> bool:
         """See ``kolk.Database.drop_lease``."""
         return await self._run(self._database.drop_lease, lease_id)
+
+    async def backup(self, path: Any, *, on_progress: Callback | None = None) -> BackupInfo:
+        """See ``kolk.Database.backup``. ``on_progress`` is called in the event loop, and may be a coroutine function.
+        A task that is cancelled leaves it going on in its thread."""
+        told = None if on_progress is None else in_loop(on_progress)
+        return await self._run(self._database.backup, path, on_progress=told)
 
     async def status(self) -> dict[str, Any]:
         """See ``kolk.Database.status``."""

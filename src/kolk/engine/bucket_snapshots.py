@@ -11,7 +11,8 @@ A snapshot stays while it is among the newest that are good, while it is pinned,
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from kolk.model.ids import BucketId
 from kolk.model.lease import Pinned
 from kolk.model.snapshot import Snapshot
 from kolk.storage.kv import Kv
-from kolk.storage.snapshots import SnapshotStore
+from kolk.storage.snapshots import FolderSnapshots, SnapshotStore
 from kolk.storage.view import View
 
 _log = logging.getLogger(__name__)
@@ -177,13 +178,13 @@ class BucketSnapshots:
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``Copies`` of recovery. One that is found damaged is not offered again, and counts no more."""
-        try:
+        with self._noting_damage(snapshot):
             self._store.restore(snapshot, folder)
-        except Corrupted:
-            with self._lock:
-                self._known().pop(snapshot.id, None)
-                self._broken.add(snapshot.id)
-            raise
+
+    def sending(self, snapshot: Snapshot, to: FolderSnapshots) -> Generator[int, None, None]:
+        """Copy a snapshot, which somebody keeps meanwhile, into another store; yields how much was copied."""
+        with self._noting_damage(snapshot):
+            yield from to.receiving(snapshot, self._store.folder(snapshot))
 
     def view(self, id: int, codec: RowCodecs, start: bytes, end: bytes) -> View:
         """The rows of a snapshot, those of a range of keys; it stays as long as the view is open."""
@@ -220,6 +221,16 @@ class BucketSnapshots:
             opened.kv.abandon()
             for view in list(opened.views):
                 view.abandon()
+
+    @contextmanager
+    def _noting_damage(self, snapshot: Snapshot) -> Iterator[None]:
+        try:
+            yield
+        except Corrupted:
+            with self._lock:
+                self._known().pop(snapshot.id, None)
+                self._broken.add(snapshot.id)
+            raise
 
     def _closed_view(self, id: int) -> None:
         with self._lock:

@@ -150,7 +150,7 @@ class Taking:
 
     def forget(self, table: TableId) -> None:
         """What is written down of a dropped table."""
-        self._meta.write([change for change in [self._meta.replacement(_key(table), None)] if change.expected])
+        self._meta.write([change for change in [self._meta.replacement(cut_key(table), None)] if change.expected])
         with self._lock:
             self._due.pop(table, None)
             self._done.pop(table, None)
@@ -280,10 +280,10 @@ class Taking:
         if len(cut) == len(buckets) and cut != self._cut(table):
             with suppress(TableNotFound):
                 self._catalog.by_id(table)
-                self._meta.write([self._meta.replacement(_key(table), encode_cut(cut))])
+                self._meta.write([self._meta.replacement(cut_key(table), encode_cut(cut))])
 
     def _cut(self, table: TableId) -> dict[BucketId, int]:
-        record = self._meta.get(_key(table))
+        record = self._meta.get(cut_key(table))
         return {} if record is None else decode_cut(table, record.value)
 
     def _clear(self, path: Path) -> None:
@@ -314,5 +314,6 @@ class Taking:
             self._counts.update(by)
 
 
-def _key(table: TableId) -> str:
+def cut_key(table: TableId) -> str:
+    """The key of the meta record of a table's newest cut."""
     return f"{_CUT}{table:012}"

@@ -88,7 +88,7 @@ class Server:
                 config,
                 lambda location: Transport(
                     location,
-                    Api(engine, self.status),
+                    Api(engine, self.status, config.backup_folder),
                     self._access,
                     self._streams,
                     PutBudget(config),
