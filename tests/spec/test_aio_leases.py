@@ -135,6 +135,23 @@ def test_a_snapshot_that_does_not_exist_is_not_leased(opened):
     asyncio.run(main())
 
 
+def test_a_backup_is_made_and_its_progress_told_in_the_loop(folder, config, tmp_path):
+    async def main():
+        told = []
+
+        async def on_progress(done, total):
+            told.append((done, total, asyncio.current_task()))
+
+        async with await kolk.aio.connect(folder, config=config) as db:
+            await (await db.create_table("t", SCHEMA)).put(rows(3))
+            info = await db.backup(tmp_path / "b", on_progress=on_progress)
+        assert info.tables == 1
+        assert told[-1][0] == told[-1][1] > 0
+        assert told[-1][2] is not None
+
+    asyncio.run(main())
+
+
 def test_every_call_of_a_lease_has_its_asyncio_form():
     def calls(kind):
         return {name for name in vars(kind) if not name.startswith("_")}

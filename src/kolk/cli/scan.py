@@ -37,6 +37,11 @@ class Source(StrEnum):
     SNAPSHOT = "snapshot"
 
 
+SourceOption = Annotated[
+    Source, typer.Option(metavar="WHAT", help="live, or snapshot: the rows of the newest snapshots.")
+]
+
+
 def scan(
     common: Common,
     name: NameArgument,
@@ -49,9 +54,7 @@ def scan(
         str | None, typer.Option("--where", "-w", metavar="SQL", help="Only these rows, such as 'pv > 100'.")
     ] = None,
     bucket: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this bucket; repeatable.")] = None,
-    source: Annotated[
-        Source, typer.Option(metavar="WHAT", help="live, or snapshot: the rows of the newest snapshots.")
-    ] = Source.LIVE,
+    source: SourceOption = Source.LIVE,
     ttl: TtlOption = None,
     format: FormatOption = None,
     output: OutputOption = None,

@@ -83,14 +83,17 @@ class Backups:
 
     def advance(self, target: Path, nonce: str, principal: str) -> BackupState:
         """Begin a backup, or go on with it for a moment."""
-        target = target.absolute()
         with self._lock:
             job = self._job
             if job is None or job.nonce != nonce:
-                made = self._made(target, nonce)
-                if made is not None:
+                try:
+                    made = self._made(target, nonce)
+                    job = None if made is not None else self._begun(target.absolute(), nonce, principal)
+                except OSError as error:
+                    raise Stopped(f"{target} cannot be used for a backup: {error}") from error
+                if job is None:
+                    assert made is not None, "it is made, or begun"
                     return BackupState(done_bytes=made.size_bytes, total_bytes=made.size_bytes, info=made)
-                job = self._begun(target, nonce, principal)
             return self._advanced(job)
 
     def cancel(self, nonce: str) -> None:
@@ -121,7 +124,7 @@ class Backups:
         if self._is_closed:
             raise Closed("the database is closed")
         if self._job is not None:
-            raise Busy(f"a backup in {self._job.target} is being made, and one is made at a time; wait for it")
+            raise _final(Busy(f"a backup in {self._job.target} is being made, one at a time; wait until it is whole"))
         check_free(self._disk, target, "backup")
         for one, other in ((target, self._source), (self._source, target)):
             if one.resolve().is_relative_to(other.resolve()):
@@ -179,11 +182,17 @@ class Backups:
             for _ in range(_TRIES):
                 with suppress(Changed):
                     return (yield from self._attempt(job, principal))
-                self._remove(job)
+                job.files.clear()
+                job.done = 0
+                clear(self._disk, job.target)
             raise Busy(f"tables or partitions came and went in each of {_TRIES} tries; try again when fewer do")
-        except BaseException as error:
-            left = self._cleared(job, existed)
-            error.add_note(f"there is no backup in {job.target}{left}")
+        except KolkError as error:
+            error.args = (f"{error}; {self._cleared(job, existed)}",)
+            raise _final(error)  # noqa: B904 - the very same error, with more to say
+        except OSError as error:
+            raise Stopped(f"{error}; {self._cleared(job, existed)}") from error
+        except BaseException:
+            self._cleared(job, existed)
             raise
 
     def _attempt(self, job: _Job, principal: str) -> Generator[int, None, BackupInfo]:
@@ -199,6 +208,7 @@ class Backups:
             except (NotFound, Corrupted, Stopped, OSError) as error:
                 if not self._cuts.is_still(cut):
                     raise Changed from error  # it went while it was copied
+                lease.renew(is_due=True)  # or else it went because nobody kept it any more
                 raise
             return self._finished(job, cut, taken_ms)
 
@@ -276,27 +286,9 @@ class Backups:
         return info_of(job.target, head)
 
     def _cleared(self, job: _Job, existed: bool) -> str:
-        """Remove what there is of a backup that failed; what that leaves, in words."""
-        try:
-            self._remove(job)
-            if not existed and self._disk.exists(str(job.target)):
-                self._disk.remove_tree(str(job.target))
-            return ""
-        except (OSError, KolkError) as error:
-            return f", and what was written of it could not be removed: {error}"
-
-    def _remove(self, job: _Job) -> None:
-        """Remove what there is of an attempt. First what would make it a backup."""
+        """Remove what there is of a backup that failed; how that went, in words."""
         job.files.clear()
-        job.done = 0
-        if not self._disk.exists(str(job.target)):
-            return
-        for name in (BACKUP_FILE, FILES_FILE, META_FILE, f"{META_FILE}-wal", f"{META_FILE}-shm", TOKENS_FILE):
-            self._disk.remove(str(job.target / name))
-        self._disk.sync_folder(str(job.target))
-        for name in _FOLDERS:
-            if self._disk.exists(str(job.target / name)):
-                self._disk.remove_tree(str(job.target / name))
+        return f"there is no backup in {job.target}{cleared(self._disk, job.target, existed=existed)}"
 
 
 def check_free(disk: Disk, folder: Path, what: str) -> None:
@@ -316,6 +308,29 @@ def check_free(disk: Disk, folder: Path, what: str) -> None:
     raise InvalidArgument(f"{folder} {what_is_there}; give a new or empty folder for the {what}")
 
 
+def clear(disk: Disk, folder: Path) -> None:
+    """Remove what there is of a backup, or of a database that is not finished; what would make it one goes first."""
+    if not disk.exists(str(folder)):
+        return
+    for name in (BACKUP_FILE, FILES_FILE, META_FILE, f"{META_FILE}-wal", f"{META_FILE}-shm", TOKENS_FILE):
+        disk.remove(str(folder / name))
+    disk.sync_folder(str(folder))
+    for name in _FOLDERS:
+        if disk.exists(str(folder / name)):
+            disk.remove_tree(str(folder / name))
+
+
+def cleared(disk: Disk, folder: Path, *, existed: bool) -> str:
+    """The same after a failure, with a folder that was not there before; what could not be done, in words."""
+    try:
+        clear(disk, folder)
+        if not existed and disk.exists(str(folder)):
+            disk.remove_tree(str(folder))
+        return ""
+    except (OSError, KolkError) as error:
+        return f", and what was written could not be removed: {error}"
+
+
 def info_of(path: Path, head: BackupHead) -> BackupInfo:
     """A backup for its users."""
     return BackupInfo(
@@ -328,6 +343,12 @@ def info_of(path: Path, head: BackupHead) -> BackupInfo:
         size_bytes=head.size_bytes,
         mixed=tuple(head.mixed),
     )
+
+
+def _final(error: KolkError) -> KolkError:
+    """Nobody tries it again by himself: a backup that failed begins from its start."""
+    error.retriable = False
+    return error
 
 
 def _end_lease(lease: BackupLease) -> None:

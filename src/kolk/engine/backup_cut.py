@@ -107,9 +107,10 @@ class BackupLease:
         self._generation, self._renewed = state.generation, self._clock.monotonic()
         return None if state.unavailable else state.tables[str(info.name)].is_consistent
 
-    def renew(self) -> None:
+    def renew(self, *, is_due: bool = False) -> None:
         """Renew it if that is due; LeaseLost if somebody has dropped it."""
-        if self._generation and self._clock.monotonic() - self._renewed >= _TTL_SECONDS / _RENEWALS_PER_TTL:
+        is_due = is_due or self._clock.monotonic() - self._renewed >= _TTL_SECONDS / _RENEWALS_PER_TTL
+        if self._generation and is_due:
             self._keeping.renew(self._id, self._generation, self._principal)
             self._renewed = self._clock.monotonic()
 

@@ -9,15 +9,16 @@ nothing is restored. Then the files are copied, and verified once more on their 
 4. ``FORMAT`` is written, with the backup's number     a database, which is brought up to date when it is opened
 
 The rows come back from their snapshots when a bucket is first opened, by the ordinary recovery. It never writes into a
-backup, nor into a folder in which there is anything.
+backup, nor into a folder in which there is anything. What fails leaves nothing.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from kolk.codec.backup import BackupHead, decode_backup, decode_files
-from kolk.engine.backup import BACKUP_FILE, FILES_FILE, check_free, info_of
-from kolk.errors import Corrupted, InvalidArgument, KolkError, NotFound, Stopped, UnknownFormat
+from kolk.engine.backup import BACKUP_FILE, FILES_FILE, check_free, cleared, info_of
+from kolk.errors import Corrupted, InvalidArgument, NotFound, Stopped, UnknownFormat
 from kolk.model.backup import BackupFile, BackupInfo
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
@@ -32,19 +33,17 @@ _OS_DISK = OsDisk()
 def restore(backup: Path, folder: Path, *, disk: Disk = _OS_DISK, on_progress: OnProgress | None = None) -> BackupInfo:
     """Make a database of a backup, in a folder that is new or empty. ``on_progress`` is called with the bytes so far
     and of how many: all of them are read twice."""
-    head, files = _read(disk, backup)
-    check_free(disk, folder, "restore")
-    if folder.resolve().is_relative_to(backup.resolve()):
-        raise InvalidArgument(f"{folder} lies within the backup; give another folder")
-    progress = _Progress(2 * sum(file.size for file in files), on_progress)
     try:
+        head, files = _read(disk, backup)
+        check_free(disk, folder, "restore")
+        if folder.resolve().is_relative_to(backup.resolve()):
+            raise InvalidArgument(f"{folder} lies within the backup; give another folder")
+        progress = _Progress(2 * sum(file.size for file in files), on_progress)
         _verify(disk, backup, files, progress)
         _copy(disk, backup, folder, files, progress)
+        write_format(folder, disk, head.format)
     except OSError as error:
         raise Stopped(f"{backup} could not be restored: {error}") from error
-    disk.remove(str(folder / RESTORING_FILE))
-    disk.sync_folder(str(folder))
-    write_format(folder, disk, head.format)
     Folder(folder, disk).close()  # brings an older format up to date, under the lock
     return info_of(backup, head)
 
@@ -107,7 +106,8 @@ def _verify(disk: Disk, backup: Path, files: Iterable[BackupFile], progress: _Pr
 
 
 def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], progress: _Progress) -> None:
-    """Copy everything, durably. What fails leaves a folder that is refused, and says so."""
+    """Copy everything, durably. What fails is removed; what a crash leaves is refused."""
+    existed = disk.exists(str(folder))
     try:
         disk.make_folder(str(folder))
         disk.replace(str(folder / RESTORING_FILE), f"{backup}\n".encode())
@@ -127,6 +127,11 @@ def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], p
                     break
         for each in sorted(folders):
             disk.sync_folder(each)
-    except (OSError, KolkError) as error:
-        error.add_note(f"the restore is not finished; what is in {folder} is no database, remove it")
+        disk.remove(str(folder / RESTORING_FILE))
+        disk.sync_folder(str(folder))
+    except BaseException as error:
+        left = cleared(disk, folder, existed=existed)
+        with suppress(OSError):
+            disk.remove(str(folder / RESTORING_FILE))
+        error.add_note(f"there is no database in {folder}{left}")
         raise
