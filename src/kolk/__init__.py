@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kolk.client.lease import Lease
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
+    from kolk.model.backup import BackupInfo
     from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
     from kolk.model.follower import Follower
     from kolk.model.lease import LeaseInfo
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AddColumn",
+    "BackupInfo",
     "Changelog",
     "Column",
     "Database",
@@ -66,6 +68,7 @@ __all__ = [
 
 _HOMES = {
     "AddColumn": "kolk.model.evolution",
+    "BackupInfo": "kolk.model.backup",
     "Changelog": "kolk.client.changelog",
     "Column": "kolk.model.schema",
     "Database": "kolk.client.database",

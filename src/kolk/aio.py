@@ -13,9 +13,10 @@ from typing import Any
 
 import kolk
 from kolk.client.aio import AsyncDatabase, AsyncTable, open_database
+from kolk.client.aio_lease import AsyncLease
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan
 
-__all__ = ["AsyncBootstrap", "AsyncChangelog", "AsyncDatabase", "AsyncScan", "AsyncTable", "connect"]
+__all__ = ["AsyncBootstrap", "AsyncChangelog", "AsyncDatabase", "AsyncLease", "AsyncScan", "AsyncTable", "connect"]
 
 
 async def connect(target: str | os.PathLike[str], **options: Any) -> AsyncDatabase:

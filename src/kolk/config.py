@@ -119,6 +119,9 @@ class ServerConfig:
     """How long a put waits for its turn before it is answered Busy."""
     disk_used_max: float = 0.95
     """Share of the disk in use above which puts are refused; reads go on."""
+    backup_folder: str | None = None
+    """Folder in which clients that may alter all tables make backups, each under a name of its own (`db.backup`).
+    Without it they make none."""
     drain_seconds: float = 10.0
     """How long a server that was told to stop lets calls that run finish."""
 

@@ -8,9 +8,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kolk.errors import Closed
+from kolk.model.lease import LeaseCounts
 from kolk.model.page import BucketOffsets
 from kolk.model.scan import ScanCounts
+from kolk.model.snapshot import SnapshotCounts
 from kolk.server.metrics import ALL_BUCKETS, BUCKETS_MAX, OTHER, TABLES_MAX, Metrics
+
+KEPT = ("kolk_snapshot", "kolk_lease")
 
 
 @pytest.fixture
@@ -191,6 +195,55 @@ def test_scans_are_counted_when_somebody_looks():
     }
 
 
+def test_snapshots_and_leases_are_counted_when_somebody_looks():
+    snapshots = [
+        SnapshotCounts(taken=0, failed=1, removed=0, copied_bytes=0, last_seconds=None, oldest_age_seconds=None),
+        SnapshotCounts(
+            taken=7, failed=1, removed=5, copied_bytes=99, last_seconds=0.5, oldest_age_seconds=60.0, broken=2
+        ),
+    ]
+    leases = LeaseCounts(
+        leases=3,
+        unreadable=1,
+        pins=12,
+        expired=4,
+        unavailable=5,
+        renew_failures=6,
+        oldest_age_seconds=30.0,
+        pinned_bytes=1_000,
+    )
+    metrics = Metrics(version="1", snapshots=lambda: snapshots[0], leases=lambda: leases)
+    before = kept(samples(metrics))
+
+    snapshots.pop(0)
+    after = kept(samples(metrics))
+
+    assert before["kolk_snapshots_failed_total"] == 1
+    assert after.keys() - before.keys() == {"kolk_snapshot_last_seconds", "kolk_snapshot_age_seconds"}
+    assert after == {
+        "kolk_snapshots_taken_total": 7,
+        "kolk_snapshots_failed_total": 1,
+        "kolk_snapshots_removed_total": 5,
+        "kolk_snapshot_copied_bytes_total": 99,
+        "kolk_snapshots_broken": 2,
+        "kolk_snapshot_last_seconds": 0.5,
+        "kolk_snapshot_age_seconds": 60,
+        "kolk_leases_active": 3,
+        "kolk_leases_unreadable": 1,
+        "kolk_lease_pins": 12,
+        "kolk_lease_pinned_bytes": 1_000,
+        "kolk_lease_oldest_age_seconds": 30,
+        "kolk_leases_expired_total": 4,
+        "kolk_lease_unavailable_total": 5,
+        "kolk_lease_renew_failures_total": 6,
+    }
+
+
+def kept(found):
+    """Of the samples those of snapshots and leases, none of which has a label."""
+    return {name: value for name, *labels in found for value in [found[name, *labels]] if name.startswith(KEPT)}
+
+
 def test_the_offsets_of_too_many_buckets_are_added_up_by_table():
     buckets = [BucketOffsets("a", str(number), 1, 2) for number in range(BUCKETS_MAX)]
     metrics = Metrics(version="1", offsets=lambda: [*buckets, BucketOffsets("b", "0", 3, 4)])
@@ -247,3 +300,20 @@ def test_a_server_shows_the_scans_that_are_open_now(serve, connect, schema):
     assert (during["kolk_scans_open",], during["kolk_scan_views",]) == (1, 2)
     assert (after["kolk_scans_open",], after["kolk_scan_views",]) == (0, 0)
     assert after["kolk_scans_opened_total",] == 1
+
+
+def test_a_server_shows_the_snapshots_and_what_leases_keep_of_them(serve, connect, schema):
+    server = serve(http_port=0)
+    table = connect(server).create_table("t", schema, buckets=2)
+    table.put([{"id": number, "v": ""} for number in range(100)])
+    none = served_samples(server)
+
+    with table.lease(), table.lease():
+        during = served_samples(server)
+    after = served_samples(server)
+
+    assert ("kolk_snapshot_last_seconds",) not in none
+    assert (during["kolk_leases_active",], during["kolk_lease_pins",]) == (2, 4)
+    assert during["kolk_lease_pinned_bytes",] == during["kolk_snapshot_copied_bytes_total",] > 0
+    assert (after["kolk_leases_active",], after["kolk_lease_pinned_bytes",]) == (0, 0)
+    assert after["kolk_snapshots_taken_total",] == 2

@@ -12,8 +12,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ import typer
 
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import ERROR
+from kolk.cli.findings import Finding, State
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.errors import KolkError
 from kolk.runtime.clock import SystemClock
@@ -33,23 +33,6 @@ PORT = 9123
 _YEAR_2026_MS = 1_767_225_600_000
 
 
-class State(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found, and what to do about it."""
-
-    state: State
-    found: str
-    next_step: str = ""
-
-
 def doctor(
     common: Common,
     folder: Annotated[
@@ -60,8 +43,8 @@ def doctor(
 ) -> None:
     """Check that this machine is fit for Kolk.
 
-    Looks at Python, the libraries, the folder and its disk, the limits, the clock, the port, and the server of
-    KOLK_URL. Ends with 1 if something fails.
+    Looks at Python, the libraries, the folder and its disk, the limits, the clock, the port, the server of KOLK_URL,
+    and the snapshots and leases of the database. Ends with 1 if something fails.
     """
     style = chosen(format)
     findings = list(_findings(common, folder))
@@ -107,6 +90,21 @@ def _findings(common: Common, folder: Path | None) -> Iterator[tuple[str, Findin
             yield name, check()
         except OSError as error:
             yield name, Finding(State.FAIL, str(error), "see whether this account may use it")
+    yield from _upkeep(common, None if is_remote and folder is None else place)
+
+
+def _upkeep(common: Common, folder: Path | None) -> Iterator[tuple[str, Finding]]:
+    """What is in the database of the folder, or of the server."""
+    from kolk.cli.upkeep import of_database, of_folder
+
+    if folder is not None:
+        yield from of_folder(folder)
+        return
+    try:
+        with common.connect(timeout=5.0) as db:
+            yield from of_database(db)
+    except KolkError:
+        return  # told by the check of the server
 
 
 def _python() -> Finding:

@@ -10,7 +10,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kolk.cli import doctor, followers, partitions, rows, scan, scans, serving, status, tables, tail, tokens
+from kolk.cli import (
+    backups,
+    doctor,
+    followers,
+    leases,
+    partitions,
+    rows,
+    scan,
+    scans,
+    serving,
+    snapshots,
+    status,
+    tables,
+    tail,
+    tokens,
+)
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import INTERRUPTED, report, say_misuse
 
@@ -80,8 +95,11 @@ app.add_typer(tables.app, name="table")
 app.add_typer(partitions.app, name="partition")
 app.add_typer(followers.app, name="follower")
 app.add_typer(scans.app, name="scans")
+app.add_typer(snapshots.app, name="snapshot")
+app.add_typer(leases.app, name="lease")
 status.register(app)
 serving.register(app)
+backups.register(app)
 app.add_typer(tokens.app, name="token")
 doctor.register(app)
 

@@ -1,6 +1,7 @@
 """``kolk scan``: the rows of a table at one moment, to a terminal, a pipe or a file."""
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,18 @@ TtlOption = Annotated[
 ]
 
 
+class Source(StrEnum):
+    """Which rows are shown."""
+
+    LIVE = "live"
+    SNAPSHOT = "snapshot"
+
+
+SourceOption = Annotated[
+    Source, typer.Option(metavar="WHAT", help="live, or snapshot: the rows of the newest snapshots.")
+]
+
+
 def scan(
     common: Common,
     name: NameArgument,
@@ -41,6 +54,7 @@ def scan(
         str | None, typer.Option("--where", "-w", metavar="SQL", help="Only these rows, such as 'pv > 100'.")
     ] = None,
     bucket: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this bucket; repeatable.")] = None,
+    source: SourceOption = Source.LIVE,
     ttl: TtlOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -55,6 +69,7 @@ def scan(
     kolk scan web.pages --limit 20
     kolk scan web.pages --where "pv > 100 AND title IS NOT NULL"
     kolk scan web.pages -o pages.parquet
+    kolk scan web.pages --source snapshot -o pages.parquet
     kolk scan web.pages -f csv | sort | head
     """
     style = chosen(format, output)
@@ -74,6 +89,7 @@ def scan(
             names_of(columns),
             asked,
             where,
+            source.value,
             buckets=bucket,
             ttl=ttl_seconds,
             on_partition=lambda event: gone.append(event.partition),

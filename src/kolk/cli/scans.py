@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
-from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.ids import meant, telling_length
 from kolk.cli.notes import note
 from kolk.errors import PermissionDenied, UnknownOrExpiredScan
 from kolk.runtime.clock import SystemClock
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
     from kolk.client.database import Database
     from kolk.model.scan import ScanInfo
-
-ID_LENGTH = 32
-SHOWN_LENGTH_MIN = 8
-"""How much of an id people see, and need to write, unless two begin alike."""
 
 
 class _Listed(TyperGroup):
@@ -77,7 +73,7 @@ def close(
     """
     with common.connect() as db:
         known = [each.id for each in db.scans()]
-        left = [id for id in (_meant(id, known) for id in ids) if not _is_closed(db, id)]
+        left = [id for id in (meant(id, known, "scans") for id in ids) if not _is_closed(db, id)]
         theirs = [each for each in db.scans() if each.id in left]
     if theirs:
         scan = theirs[0]
@@ -97,14 +93,6 @@ def _is_closed(db: "Database", id: str) -> bool:
     if is_closed:
         note(f"closed {id}")
     return is_closed
-
-
-def _meant(id: str, known: Sequence[str]) -> str:
-    """The scan whose id begins like this; the text itself if there is none."""
-    found = [each for each in known if id and each.startswith(id)]
-    if len(found) > 1:
-        raise Misuse(f"{len(found)} scans begin with {id}: {', '.join(found)}; write more of the id")
-    return found[0] if found else id
 
 
 def _all(scans: "Sequence[ScanInfo]") -> dict[str, Any]:
@@ -132,7 +120,7 @@ def _for_people(scans: "Sequence[ScanInfo]") -> dict[str, Any]:
     import pyarrow as pa
 
     now = SystemClock().now_ms() / 1_000
-    length = _telling_length([each.id for each in scans])
+    length = telling_length([each.id for each in scans])
 
     def texts(values: "Sequence[str | None]") -> pa.Array:
         return pa.array(values, pa.string())
@@ -159,9 +147,3 @@ def _for_people(scans: "Sequence[ScanInfo]") -> dict[str, Any]:
 
 def _state(scan: "ScanInfo") -> str:
     return "drained" if scan.is_drained else "open"
-
-
-def _telling_length(ids: Sequence[str]) -> int:
-    """How much of the ids tells them all apart."""
-    lengths = range(SHOWN_LENGTH_MIN, ID_LENGTH + 1)
-    return next((length for length in lengths if len({id[:length] for id in ids}) == len(ids)), ID_LENGTH)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +11,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.sizes import size_text
 
 if TYPE_CHECKING:
     from kolk.client.database import Database
@@ -18,7 +20,7 @@ ENDS_SHOWN = 16
 
 
 def status(common: Common, format: FormatOption = None) -> None:
-    """Show version, durability, open scans, tables and offsets."""
+    """Show version, durability, open scans, snapshots, leases, tables and offsets."""
     style = chosen(format)
     if style not in (Format.TABLE, Format.JSON, Format.JSONL):
         raise Misuse(f"a status is a table, json or jsonl, not {style.value}")
@@ -83,8 +85,8 @@ def _for_people(name: str, value: Any) -> str:
         return span(value)
     if name == "disk_used":
         return f"{value:.0%}"
-    if name == "scans":
-        return _scans(value)
+    if name in _SHOWN:
+        return _SHOWN[name](value)
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -93,6 +95,29 @@ def _scans(counts: dict[str, int]) -> str:
     now = f"{counts['open']:,} open" + (f" with {counts['views']:,} views" if counts["views"] else "")
     ends = [f"{counts[end]:,} {end}" for end in ("opened", "expired", "revoked", "refused") if counts[end]]
     return f"{now}; {', '.join(ends)} so far" if ends else now
+
+
+def _snapshots(counts: dict[str, Any]) -> str:
+    """How many were taken, and what went wrong, if anything did."""
+    taken = f"{counts['taken']:,} taken so far, {size_text(counts['copied_bytes'])} copied"
+    odd = [f"{counts[name]:,} {name}" for name in ("failed", "broken") if counts.get(name)]
+    last = counts.get("last_seconds")
+    return ", ".join([taken, *odd, *([] if last is None else [f"the last in {last:.1f} s"])])
+
+
+def _leases(counts: dict[str, Any]) -> str:
+    """Those that are live, and what they keep; and what became of others, if there were any."""
+    now = f"{counts['leases']:,} live"
+    if counts["pins"]:
+        now += f" with {counts['pins']:,} snapshots, {size_text(counts.get('pinned_bytes', 0))}"
+    if counts["unreadable"]:
+        now += f", {counts['unreadable']:,} unreadable"
+    words = {"expired": "expired", "unavailable": "snapshots unavailable", "renew_failures": "renewals refused"}
+    ends = [f"{counts[name]:,} {word}" for name, word in words.items() if counts[name]]
+    return f"{now}; {', '.join(ends)} so far" if ends else now
+
+
+_SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {"scans": _scans, "snapshots": _snapshots, "leases": _leases}
 
 
 def _number(value: int | None) -> str:

@@ -15,15 +15,20 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kolk.client.aio_handle import AsyncHandle
-from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening
+from kolk.client.aio_lease import LeaseOpening, plain
+from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
 from kolk.client.database import Database
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
+from kolk.model.backup import BackupInfo
 from kolk.model.follower import Follower
+from kolk.model.lease import LeaseInfo
+from kolk.model.lease_state import LeaseState
 from kolk.model.partition import Partition
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
+from kolk.model.snapshot import SnapshotInfo
 
 T = TypeVar("T")
 _THREADS = 16
@@ -84,6 +89,35 @@ class AsyncDatabase:
     async def close_scan(self, scan: str) -> bool:
         """See ``kolk.Database.close_scan``."""
         return await self._run(self._database.close_scan, scan)
+
+    def lease(self, *args: Any, on_lost: Callback | None = None, **options: Any) -> LeaseOpening:
+        """See ``kolk.Database.lease``: ``async with db.lease([...]) as lease``, or ``lease = await db.lease([...])``.
+
+        ``on_lost`` is called in the event loop, and may be a coroutine function.
+        """
+        return LeaseOpening(self._run, partial(self._database.lease, *args, **options), on_lost)
+
+    def join_lease(self, *args: Any, on_lost: Callback | None = None, **options: Any) -> LeaseOpening:
+        """See ``kolk.Database.join_lease``; opened like ``lease``."""
+        return LeaseOpening(self._run, partial(self._database.join_lease, *args, **options), on_lost)
+
+    async def leases(self) -> list[LeaseInfo]:
+        """See ``kolk.Database.leases``."""
+        return await self._run(self._database.leases)
+
+    async def describe_lease(self, lease_id: str) -> LeaseState:
+        """See ``kolk.Database.describe_lease``."""
+        return await self._run(self._database.describe_lease, lease_id)
+
+    async def drop_lease(self, lease_id: str) -> bool:
+        """See ``kolk.Database.drop_lease``."""
+        return await self._run(self._database.drop_lease, lease_id)
+
+    async def backup(self, path: Any, *, on_progress: Callback | None = None) -> BackupInfo:
+        """See ``kolk.Database.backup``. ``on_progress`` is called in the event loop, and may be a coroutine function.
+        A task that is cancelled leaves it going on in its thread."""
+        told = None if on_progress is None else in_loop(on_progress)
+        return await self._run(self._database.backup, path, on_progress=told)
 
     async def status(self) -> dict[str, Any]:
         """See ``kolk.Database.status``."""
@@ -148,6 +182,21 @@ class AsyncTable(AsyncHandle):
         """See ``kolk.Table.drop_partition``."""
         await self._run(self._inner.drop_partition, *args, **options)
 
+    async def take_snapshot(self) -> list[SnapshotInfo]:
+        """See ``kolk.Table.take_snapshot``."""
+        return await self._run(self._inner.take_snapshot)
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        """See ``kolk.Table.snapshots``."""
+        return await self._run(self._inner.snapshots)
+
+    def lease(self, *args: Any, on_lost: Callback | None = None, **options: Any) -> LeaseOpening:
+        """See ``kolk.Table.lease``: ``async with table.lease() as lease``, or ``lease = await table.lease()``.
+
+        ``on_lost`` is called in the event loop, and may be a coroutine function.
+        """
+        return LeaseOpening(self._run, partial(self._inner.lease, *args, **options), on_lost)
+
     async def truncate(self) -> dict[str, int]:
         """See ``kolk.Table.truncate``."""
         return await self._run(self._inner.truncate)
@@ -163,7 +212,8 @@ class AsyncTable(AsyncHandle):
 
         ``on_partition`` and ``on_progress`` are called in the event loop, and may be coroutine functions.
         """
-        opening = partial(self._inner.scan, *args, **options)
+        given = {name: plain(value) for name, value in options.items()}
+        opening = partial(self._inner.scan, *map(plain, args), **given)
         return Opening(AsyncScan, opening, on_partition=on_partition, on_progress=on_progress)
 
     def join_scan(

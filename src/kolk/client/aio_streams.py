@@ -154,7 +154,7 @@ class Opening(Generic[R]):
         await self._resource.__aexit__(*exc)
 
     async def _opened(self) -> R:
-        told = {name: None if callback is None else _in_loop(callback) for name, callback in self._callbacks.items()}
+        told = {name: None if callback is None else in_loop(callback) for name, callback in self._callbacks.items()}
         thread = Thread()
         try:
             return self._kind(await thread.run(partial(self._opening, **told)), thread)
@@ -200,8 +200,9 @@ class Thread:
                     future.set_exception(error)
 
 
-def _in_loop(callback: Callback) -> Callback:
-    """The same for a stream's thread, which waits until it is done: what it touches belongs to the event loop."""
+def in_loop(callback: Callback) -> Callback:
+    """The same for another thread, which waits until it is done: what it touches belongs to the event loop. A loop that
+    is over is told nothing."""
     loop = asyncio.get_running_loop()
 
     async def call(*told: Any) -> None:
@@ -210,6 +211,8 @@ def _in_loop(callback: Callback) -> Callback:
             await done
 
     def tell(*told: Any) -> None:
+        if loop.is_closed():
+            return
         asyncio.run_coroutine_threadsafe(call(*told), loop).result()
 
     return tell

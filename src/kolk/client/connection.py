@@ -430,7 +430,7 @@ class Connection(RemoteKeeping):
         return self._retry.run(attempt, deadline)
 
     def _deadline(self, seconds: float) -> Deadline:
-        return self._retry.deadline(seconds)
+        return self._retry.long_deadline(seconds)
 
     def _reader(
         self,

@@ -1,16 +1,19 @@
 """A database, for those who use it: its tables, and DDL text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Self
 
 import pyarrow as pa
 
+from kolk.client.backup import OnProgress, backed_up
 from kolk.client.lease import LEASE_TTL, Lease, OnLost, joined, leased
 from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.alter_ddl import AddPartition, Alteration, AlterTable, DropPartition, SetOptions
+from kolk.model.backup import BackupInfo
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
 from kolk.model.durations import Duration
 from kolk.model.follower import Follower
@@ -132,6 +135,15 @@ class Database:
     def drop_lease(self, lease_id: str) -> bool:
         """End a lease, whoever's it is; whether there was one. Its holder is told at its next turn."""
         return self._service.drop_lease(lease_id)
+
+    def backup(self, path: str | PathLike[str], *, on_progress: OnProgress | None = None) -> BackupInfo:
+        """Copy the whole database into a folder that is new or empty, while it is used; `kolk restore` makes a database
+        of it. Each table is as of one moment, after everything that was acknowledged before.
+
+        On a server ``path`` is a name within its ``backup_folder``. ``on_progress`` is called with the bytes so far and
+        of how many, which is 0 until that is known.
+        """
+        return backed_up(self._link, path, on_progress)
 
     def execute(self, statement: str) -> Table | pa.Table | None:
         """Run one DDL statement: CREATE TABLE and ALTER TABLE (the answer is the table), DROP TABLE, TRUNCATE TABLE,

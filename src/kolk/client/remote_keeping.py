@@ -1,7 +1,7 @@
-"""Snapshots and leases of a server: the part of ``Connection`` that is about them.
+"""Snapshots, leases and backups of a server: the part of ``Connection`` that is about them.
 
-Every call can be made again when its answer was lost: a lease knows its holder, a release that was done is done, and
-one that is gone when it is dropped again was dropped by us.
+Every call can be made again when its answer was lost: a lease knows its holder, a release that was done is done, one
+that is gone when it is dropped again was dropped by us, and a backup is known by its nonce.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 
 from kolk.client.retry import Deadline
 from kolk.errors import KolkError
+from kolk.model.backup import BackupState
 from kolk.model.ids import TableId
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
@@ -82,3 +83,11 @@ class RemoteKeeping:
     def leases(self) -> list[LeaseInfo]:
         """See ``Service``."""
         return m.as_record(self._act(k.ListLeases()), list[LeaseInfo])
+
+    def backup(self, target: str, nonce: str) -> BackupState:
+        """See ``Service``. A step is short, but for the first, which takes snapshots."""
+        return m.as_record(self._act(k.Backup(name=target, nonce=nonce), self._deadline(_TAKE_SECONDS)), BackupState)
+
+    def cancel_backup(self, nonce: str) -> None:
+        """See ``Service``."""
+        self._act(k.CancelBackup(nonce=nonce))

@@ -39,6 +39,10 @@ class Retry:
         """The moment by which a call that starts now must have ended."""
         return Deadline(self._clock, self._seconds if seconds is None else min(seconds, self._seconds))
 
+    def long_deadline(self, seconds: float) -> Deadline:
+        """The same for a call that may take so long, however little the others may."""
+        return Deadline(self._clock, max(seconds, self._seconds))
+
     def run(self, attempt: Callable[[Deadline], T], deadline: Deadline | None = None) -> T:
         """The first success; else the last error, once it cannot be retried or the deadline is past.
 

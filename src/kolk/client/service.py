@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from kolk.model.backup import BackupState
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import PlainTag, TableId
@@ -188,6 +189,15 @@ class Service(Protocol):
 
     def leases(self) -> list[LeaseInfo]:
         """The leases, the oldest first."""
+        ...
+
+    def backup(self, target: str, nonce: str) -> BackupState:
+        """Begin a backup, or go on with it for a moment: in a folder, or under a name where the server keeps them. The
+        nonce is drawn at random, and the same in every call of one backup."""
+        ...
+
+    def cancel_backup(self, nonce: str) -> None:
+        """Give a backup up. Idempotent."""
         ...
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:

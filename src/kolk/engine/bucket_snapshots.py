@@ -12,7 +12,8 @@ is found damaged, by whoever reads it, counts no more; and since it may share it
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from kolk.model.ids import BucketId
 from kolk.model.lease import Pinned
 from kolk.model.snapshot import Snapshot
 from kolk.storage.kv import Kv
-from kolk.storage.snapshots import SnapshotStore
+from kolk.storage.snapshots import FolderSnapshots, SnapshotStore
 from kolk.storage.view import View
 
 _log = logging.getLogger(__name__)
@@ -103,6 +104,12 @@ class BucketSnapshots:
     def retained(self) -> list[Snapshot]:
         """Those that are kept for recovery: the newest few."""
         return self.all()[-self._retained :]
+
+    @property
+    def broken(self) -> int:
+        """How many were found to be damaged; the disk is not asked for it."""
+        with self._lock:
+            return len(self._broken)
 
     # --- who keeps them
 
@@ -196,15 +203,13 @@ class BucketSnapshots:
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``Copies`` of recovery. One that is found damaged is not offered again, and counts no more."""
-        self.hold(snapshot.id)
-        try:
+        with self._noting_damage(snapshot):
             self._store.restore(snapshot, folder)
-        except Corrupted:
-            self._note_damaged(snapshot.id)
-            raise
-        finally:
-            self.let_go(snapshot.id)
-            self._freed(self.bucket)
+
+    def sending(self, snapshot: Snapshot, to: FolderSnapshots) -> Generator[int, None, None]:
+        """Copy a snapshot into another store; yields how much was copied."""
+        with self._noting_damage(snapshot):
+            yield from to.receiving(snapshot, self._store.folder(snapshot))
 
     def view(self, id: int, codec: RowCodecs, start: bytes, end: bytes) -> View:
         """The rows of a snapshot, those of a range of keys; it stays as long as the view is open."""
@@ -245,6 +250,19 @@ class BucketSnapshots:
             opened.kv.abandon()
             for view in list(opened.views):
                 view.abandon()
+
+    @contextmanager
+    def _noting_damage(self, snapshot: Snapshot) -> Iterator[None]:
+        """Keep a snapshot while it is copied; one that is found damaged is not offered again, and counts no more."""
+        self.hold(snapshot.id)
+        try:
+            yield
+        except Corrupted:
+            self._note_damaged(snapshot.id)
+            raise
+        finally:
+            self.let_go(snapshot.id)
+            self._freed(self.bucket)
 
     def _closed_view(self, id: int) -> None:
         with self._lock:

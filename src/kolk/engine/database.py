@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from kolk.codec.table import describe
 from kolk.config import EngineConfig
+from kolk.engine.backup import Backups
+from kolk.engine.backup_cut import BackupCuts
 from kolk.engine.catalog import Catalog
 from kolk.engine.changes import TableChanges
 from kolk.engine.cutting import Cutting
@@ -45,6 +47,7 @@ from kolk.errors import (
     TableNotFound,
     UsedAfterFork,
 )
+from kolk.model.backup import BackupState
 from kolk.model.ddl import to_ddl
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
@@ -131,6 +134,7 @@ class Engine:
         )
         self.keeping.forget_dropped()
         self.scans = self._opened_scans(gate, rng or Rng())
+        self.backups = self._opened_backups(disk, gate, rng or Rng())
         self._lives, self._expiry, self._retention = self._rounds()
         self._closed = False
 
@@ -155,8 +159,8 @@ class Engine:
             "durability": self.config.durability.value,
             "tables": len(self.tables()),
             "scans": scans,
-            "snapshots": asdict(self._taking.counts()),
-            "leases": asdict(self._leases.counts()),
+            "snapshots": asdict(self.keeping.snapshot_counts()),
+            "leases": asdict(self.keeping.lease_counts()),
         }
 
     # --- tables
@@ -350,6 +354,16 @@ class Engine:
         self._check_usable()
         return self.keeping.leases()
 
+    def backup(self, target: str, nonce: str) -> BackupState:
+        """Begin a backup in a folder, or go on with it for a moment."""
+        self._check_usable()
+        return self.backups.advance(Path(target), nonce, LOCAL)
+
+    def cancel_backup(self, nonce: str) -> None:
+        """Give a backup up."""
+        self._check_usable()
+        self.backups.cancel(nonce)
+
     # --- the log
 
     def bounds(self, table: TableId) -> dict[str, tuple[int, int]]:
@@ -430,6 +444,7 @@ class Engine:
         self._check_usable()
         self.scans.reap()
         self._leases.reap()
+        self.backups.reap()
         self._snapshots.reclaim()
 
     def stop_taking(self) -> None:
@@ -466,8 +481,9 @@ class Engine:
             return
         self._closed = True
         self.scans.sessions.close()
-        self._leases.close()
         self.stop_taking()
+        self.backups.close()
+        self._leases.close()
         self._taking.close()
         try:
             self._tablets.close()
@@ -499,6 +515,20 @@ class Engine:
             self._clock,
             self.config.kv_snapshot_interval_seconds,
         )
+
+    def _opened_backups(self, disk: Disk, gate: Gate, rng: Rng) -> Backups:
+        cuts = BackupCuts(
+            self.path / "checkpoints",
+            disk,
+            self._meta,
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            self._snapshots,
+            self._taking,
+            gate,
+        )
+        return Backups(self.path, disk, cuts, self.keeping, self._clock, rng)
 
     def _opened_scans(self, gate: Gate, rng: Rng) -> Scans:
         cutting = Cutting(

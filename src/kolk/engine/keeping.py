@@ -16,10 +16,10 @@ from kolk.engine.taking import Taking
 from kolk.errors import InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.durations import moment
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import Lease, LeaseInfo, Pinned, TablePins, Wanted
+from kolk.model.lease import Lease, LeaseCounts, LeaseInfo, Pinned, TablePins, Wanted
 from kolk.model.lease_state import LeasedTable, LeaseState
 from kolk.model.scan import ScanRequest, ScanSource
-from kolk.model.snapshot import Snapshot, SnapshotInfo
+from kolk.model.snapshot import Snapshot, SnapshotCounts, SnapshotInfo
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.tablet.retention import Holder
@@ -153,6 +153,20 @@ class Keeping:
             )
             for id in self._leases.unreadable()
         ]
+
+    def lease_counts(self) -> LeaseCounts:
+        """How many leases there are, and what they keep; a snapshot that several keep counts once."""
+        kept = {
+            (bucket, each)
+            for lease in self._leases.all()
+            for table in lease.tables.values()
+            for bucket, each in table.pins.items()
+        }
+        return replace(self._leases.counts(), pinned_bytes=sum(self._size(bucket, each) for bucket, each in kept))
+
+    def snapshot_counts(self) -> SnapshotCounts:
+        """What became of snapshots so far."""
+        return self._taking.counts()
 
     def is_leased(self, buckets: Sequence[BucketId]) -> bool:
         """Whether a lease keeps something of one of these."""

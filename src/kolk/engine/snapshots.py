@@ -140,6 +140,13 @@ class Snapshots:
         """How many were removed since the start."""
         return self._removed
 
+    @property
+    def broken(self) -> int:
+        """How many there are that cannot be used, of the buckets that were asked for."""
+        with self._lock:
+            everyone = list(self._buckets.values())
+        return sum(each.broken for each in everyone)
+
     # --- how they go
 
     def reclaim(self, most: int = _AT_ONCE) -> None:

@@ -146,6 +146,10 @@ class Tablets:
             resting = self._resting.get(bucket)
         return entry.tablet.end if entry is not None else None if resting is None else resting.end
 
+    def log_folder(self, bucket: BucketId) -> Path:
+        """Where the files of a bucket's log are."""
+        return self._path(bucket) / "log"
+
     def opened(self) -> list[Tablet]:
         """Those that are open now."""
         with self._mutex:

@@ -196,6 +196,8 @@ class Taking:
             copied_bytes=self._counts["copied"],
             last_seconds=self._last_seconds,
             oldest_age_seconds=None if done is None else self._clock.monotonic() - done,
+            interval_seconds=self._interval,
+            broken=self._snapshots.broken,
         )
 
     # --- inside
@@ -362,7 +364,7 @@ class Taking:
     def _record_cut(self, table: TableId, cut: Mapping[BucketId, int] | None) -> None:
         """Write down which snapshots are of one moment; None if the newest are not."""
         if cut is None or cut != self._cut(table):
-            change = self._meta.replacement(_key(table), None if cut is None else encode_cut(dict(cut)))
+            change = self._meta.replacement(cut_key(table), None if cut is None else encode_cut(dict(cut)))
             if cut is not None:
                 self._catalog.by_id(table)
             if cut is not None or change.expected:
@@ -370,13 +372,13 @@ class Taking:
 
     def _forget_dropped(self) -> None:
         """What a crash left of tables that were dropped."""
-        tables = {_key(info.id) for info in self._catalog.list()}
+        tables = {cut_key(info.id) for info in self._catalog.list()}
         gone = [record for record in self._meta.list(_CUT) if record.key not in tables]
         if gone:
             self._meta.write([MetaChange(record.key, None, record.version) for record in gone])
 
     def _cut(self, table: TableId) -> dict[BucketId, int]:
-        record = self._meta.get(_key(table))
+        record = self._meta.get(cut_key(table))
         try:
             return {} if record is None else decode_cut(table, record.value)
         except Corrupted as error:  # the snapshots are none the worse for it, and the next ones make a new one
@@ -411,5 +413,6 @@ class Taking:
             self._counts.update(by)
 
 
-def _key(table: TableId) -> str:
+def cut_key(table: TableId) -> str:
+    """The key of the meta record of a table's newest cut."""
     return f"{_CUT}{table:012}"

@@ -220,6 +220,7 @@ class LeaseCounts:
 
     ``unreadable`` are those whose records are damaged, which ``leases`` does not count. ``unavailable`` counts the
     snapshots that were asked for and did not exist, ``renew_failures`` the renewals that were refused.
+    ``pinned_bytes`` is the size of the snapshots that leases keep, each counted once.
     """
 
     leases: int = 0
@@ -229,6 +230,7 @@ class LeaseCounts:
     unavailable: int = 0
     renew_failures: int = 0
     oldest_age_seconds: float = 0.0
+    pinned_bytes: int = 0
 
 
 def chunk_of(bucket: BucketId) -> Chunk:

@@ -63,3 +63,7 @@ class SnapshotCounts:
     last_seconds: float | None
     oldest_age_seconds: float | None
     """How long ago the table was looked at whose turn was longest ago; one that had not changed counts too."""
+    interval_seconds: float = 0.0
+    """How often a table has its turn."""
+    broken: int = 0
+    """Those that are there and cannot be used, of the buckets that somebody has asked for."""

@@ -26,6 +26,7 @@ from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
+from kolk.server.backups import BackupRequests
 from kolk.server.keeping import KeepingRequests
 from kolk.server.records import shown_names, table_record
 from kolk.server.scanning import Scanning
@@ -46,16 +47,19 @@ Streamed = Generator[tuple[pa.RecordBatch, m.Page], None, None]
 class Api:
     """The requests of clients, served by an engine. Thread-safe."""
 
-    def __init__(self, engine: Engine, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, engine: Engine, status: Callable[[], dict[str, Any]], backup_folder: str | None = None) -> None:
         self._engine = engine
         self._status = status
         self.scanning = Scanning(engine, self._table)
         self._keeping = KeepingRequests(engine, self._table)
+        self._backups = BackupRequests(engine, backup_folder)
 
     def act(self, principal: Principal, action: m.Action, served: Served) -> Any:
         """Serve a request without rows; the answer is plain values."""
         if isinstance(action, m.AboutScans):
             return self.scanning.act(principal, action)
+        if isinstance(action, k.AboutBackups):
+            return self._backups.act(principal, action)
         if isinstance(action, k.AboutKeeping):
             return self._keeping.act(principal, action, served)
         return self._act(principal, action, served)

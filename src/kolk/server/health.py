@@ -47,7 +47,7 @@ _POLL_SECONDS = 0.1
 _INDEX = b"""Kolk server
 /live     whether the process answers
 /ready    whether it takes requests; 503 with the reasons if not
-/status   version, durability, tables, scans, disk
+/status   version, durability, tables, scans, snapshots, leases, disk
 /metrics  for Prometheus
 """
 

@@ -28,7 +28,7 @@ class KeepingRequests:
         self._engine = engine
         self._allowed = allowed
 
-    def act(self, principal: Principal, action: k.AboutKeeping, served: Served) -> Any:
+    def act(self, principal: Principal, action: k.AboutSnapshots | k.AboutLeases, served: Served) -> Any:
         """Serve a request."""
         match action:
             case k.TakeSnapshot():

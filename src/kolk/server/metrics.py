@@ -18,8 +18,10 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from kolk.errors import KolkError
+from kolk.model.lease import LeaseCounts
 from kolk.model.page import BucketOffsets
 from kolk.model.scan import ScanCounts
+from kolk.model.snapshot import SnapshotCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TABLES_MAX = 1_000
@@ -61,6 +63,10 @@ def _no_scans() -> ScanCounts:
     return ScanCounts(open=0, views=0, opened=0, expired=0, revoked=0, refused=0, rows=0, size_bytes=0)
 
 
+def _no_snapshots() -> SnapshotCounts:
+    return SnapshotCounts(taken=0, failed=0, removed=0, copied_bytes=0, last_seconds=None, oldest_age_seconds=None)
+
+
 class Metrics:
     """The counters of one server. Thread-safe."""
 
@@ -70,6 +76,8 @@ class Metrics:
         version: str,
         offsets: Callable[[], Iterable[BucketOffsets]] = tuple,
         scans: Callable[[], ScanCounts] = _no_scans,
+        snapshots: Callable[[], SnapshotCounts] = _no_snapshots,
+        leases: Callable[[], LeaseCounts] = LeaseCounts,
     ) -> None:
         registry = CollectorRegistry()
         self._exposition = _WithoutCreated(registry)
@@ -103,6 +111,7 @@ class Metrics:
         Gauge("kolk_build_info", "The version, as a label.", ["version"], registry=registry).labels(version).set(1)
         registry.register(_Offsets(offsets))
         registry.register(_Scans(scans))
+        registry.register(_Kept(snapshots, leases))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -200,6 +209,41 @@ class _Scans(Collector):
         yield CounterMetricFamily("kolk_scans_expired", "Scans that nobody read for their time.", counts.expired)
         yield CounterMetricFamily("kolk_scans_revoked", "Scans whose rows were taken back.", counts.revoked)
         yield CounterMetricFamily("kolk_scans_refused", "Scans that were too many.", counts.refused)
+
+
+class _Kept(Collector):
+    """Asks for snapshots and leases when somebody looks. There is no label: buckets are too many, and leases have the
+    names that their holders give them."""
+
+    def __init__(self, snapshots: Callable[[], SnapshotCounts], leases: Callable[[], LeaseCounts]) -> None:
+        self._snapshots = snapshots
+        self._leases = leases
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        try:
+            snapshots, leases = self._snapshots(), self._leases()
+        except KolkError:
+            return  # see _Offsets
+        yield CounterMetricFamily("kolk_snapshots_taken", "Snapshots of buckets that were taken.", snapshots.taken)
+        yield CounterMetricFamily("kolk_snapshots_failed", "Attempts of a table that failed.", snapshots.failed)
+        yield CounterMetricFamily("kolk_snapshots_removed", "Snapshots that nobody kept.", snapshots.removed)
+        yield CounterMetricFamily("kolk_snapshot_copied_bytes", "Bytes copied for them.", snapshots.copied_bytes)
+        yield GaugeMetricFamily("kolk_snapshots_broken", "Snapshots that cannot be used.", snapshots.broken)
+        # Before the first one there is neither, and a zero would look like a good one.
+        if snapshots.last_seconds is not None:
+            yield GaugeMetricFamily("kolk_snapshot_last_seconds", "What the last took.", snapshots.last_seconds)
+        if snapshots.oldest_age_seconds is not None:
+            age = snapshots.oldest_age_seconds
+            yield GaugeMetricFamily("kolk_snapshot_age_seconds", "Since the turn of the table longest ago.", age)
+        yield GaugeMetricFamily("kolk_leases_active", "Leases that are live.", leases.leases)
+        yield GaugeMetricFamily("kolk_leases_unreadable", "Leases that are damaged.", leases.unreadable)
+        yield GaugeMetricFamily("kolk_lease_pins", "Snapshots that leases keep, for each lease.", leases.pins)
+        yield GaugeMetricFamily("kolk_lease_pinned_bytes", "Their size, each counted once.", leases.pinned_bytes)
+        yield GaugeMetricFamily("kolk_lease_oldest_age_seconds", "Age of the oldest.", leases.oldest_age_seconds)
+        yield CounterMetricFamily("kolk_leases_expired", "Leases that were not renewed.", leases.expired)
+        yield CounterMetricFamily("kolk_lease_unavailable", "Snapshots asked for in vain.", leases.unavailable)
+        yield CounterMetricFamily("kolk_lease_renew_failures", "Renewals refused.", leases.renew_failures)
 
 
 class _WithoutCreated(Collector):

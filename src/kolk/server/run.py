@@ -75,14 +75,14 @@ class Server:
         self._streams = Streams(config)
         self._disk = DiskGuard(disk_used or (lambda: _disk_used(engine.path)), config.disk_used_max, self._clock)
         self._access = Access(tokens, required=not (config.is_loopback or config.tls_client_ca))
-        metrics = Metrics(version=kolk.__version__, offsets=engine.open_offsets, scans=engine.scans.sessions.counts)
+        metrics = _metrics(engine)
         self._health = self._make_health(metrics)
         try:
             self._transport = _listen(
                 config,
                 lambda location: Transport(
                     location,
-                    Api(engine, self.status),
+                    Api(engine, self.status, config.backup_folder),
                     self._access,
                     self._streams,
                     PutBudget(config),
@@ -262,6 +262,16 @@ def _stop_signal() -> threading.Event:
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, told)
     return stop
+
+
+def _metrics(engine: Engine) -> Metrics:
+    return Metrics(
+        version=kolk.__version__,
+        offsets=engine.open_offsets,
+        scans=engine.scans.sessions.counts,
+        snapshots=engine.keeping.snapshot_counts,
+        leases=engine.keeping.lease_counts,
+    )
 
 
 def _check_exposure(config: ServerConfig, tokens: Tokens, folder: Path) -> None:

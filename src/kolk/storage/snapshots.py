@@ -11,9 +11,8 @@ A crash after each step leaves: of a publication, files without a manifest, whic
 ``load`` clears them away. It decides nothing: neither when a snapshot is taken, nor which may go.
 """
 
-import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -21,11 +20,10 @@ from typing import Protocol
 from kolk.codec.snapshot import decode_snapshot, encode_snapshot
 from kolk.errors import Corrupted
 from kolk.model.snapshot import Snapshot, SnapshotFile
-from kolk.runtime.disk import TEMPORARY_SUFFIX, Chunk, Disk
+from kolk.runtime.disk import TEMPORARY_SUFFIX, Disk
+from kolk.storage.copying import copying, digesting, finished
 
 MANIFEST_SUFFIX = ".manifest"
-_PART_BYTES = 4 * 2**20
-_DIGEST_BYTES = 20
 _NOT_KEPT = ("LOG", "LOCK")
 """RocksDB's own diary, and its lock."""
 _NAMED_ONCE = ".sst"
@@ -143,6 +141,20 @@ class FolderSnapshots:
             self._copy(source, f"{folder}/{file.name}", file)
         self._disk.sync_folder(folder)
 
+    def receiving(self, snapshot: Snapshot, source: Path) -> Generator[int, None, None]:
+        """Keep a snapshot of another store, whose files are in ``source``, under its number; Corrupted if they are not
+        what was kept there. Yields how much was copied. It exists when this is at its end."""
+        folder = self._folder(snapshot.id)
+        self._disk.make_folder(folder if snapshot.files else self._path)
+        for file in snapshot.files:
+            path = f"{source}/{file.name}"
+            if not self._disk.exists(path):
+                raise Corrupted(f"snapshot {snapshot.id} lacks its file {path}")
+            yield from self._copying(path, f"{folder}/{file.name}", file)
+        if snapshot.files:
+            self._disk.sync_folder(folder)
+        self._disk.replace(self._manifest_path(snapshot.id), encode_snapshot(snapshot))
+
     def folder(self, snapshot: Snapshot) -> Path:
         """See ``SnapshotStore``."""
         return Path(self._folder(snapshot.id))
@@ -182,30 +194,15 @@ class FolderSnapshots:
 
     def _copy(self, source: str, target: str, file: SnapshotFile) -> None:
         """Copy a file, durably but for its name, and see that it is what it should be."""
-        self._disk.remove(target)
-        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        written = self._disk.open_append(target)
-        try:
-            for part in self._parts(source):
-                digest.update(part)
-                written.write([part])
-            size = written.size
-            written.sync()
-        finally:
-            written.close()
-        if (size, digest.hexdigest()) != (file.size, file.digest):
+        finished(self._copying(source, target, file))
+
+    def _copying(self, source: str, target: str, file: SnapshotFile) -> Generator[int, None, None]:
+        """The same, part by part."""
+        if (yield from copying(self._disk, source, target)) != (file.size, file.digest):
             raise Corrupted(f"the file {source} is not what was kept under its name")
 
     def _digest(self, path: str) -> str:
-        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for part in self._parts(path):
-            digest.update(part)
-        return digest.hexdigest()
-
-    def _parts(self, path: str) -> Iterator[Chunk]:
-        with self._disk.open_reader(path) as reader:
-            for position in range(0, reader.size, _PART_BYTES):
-                yield reader.pread(position, _PART_BYTES)
+        return finished(digesting(self._disk, path))
 
     def _folder(self, id: int) -> str:
         return f"{self._path}/{id}"

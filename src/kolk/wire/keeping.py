@@ -1,5 +1,5 @@
-"""The messages about snapshots and leases. They are answered with values of the model: ``SnapshotInfo``, ``LeaseState``
-and ``LeaseInfo``."""
+"""The messages about snapshots, leases and backups. They are answered with values of the model: ``SnapshotInfo``,
+``LeaseState``, ``LeaseInfo`` and ``BackupState``."""
 
 from typing import Annotated
 
@@ -84,6 +84,20 @@ class ListLeases(Message, frozen=True, tag="leases"):
     """The leases of tables that the caller may see."""
 
 
+class Backup(Message, frozen=True, tag="backup"):
+    """Begin a backup under a name, or go on with it for a moment. Answered with ``BackupState``."""
+
+    name: Annotated[str, msgspec.Meta(max_length=200)]
+    nonce: Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class CancelBackup(Message, frozen=True, tag="cancel_backup"):
+    """Give a backup up."""
+
+    nonce: Annotated[str, msgspec.Meta(max_length=200)]
+
+
 AboutSnapshots = TakeSnapshot | ListSnapshots
 AboutLeases = AcquireLease | JoinLease | RenewLease | ReleaseLease | DropLease | GetLease | ListLeases
-AboutKeeping = AboutSnapshots | AboutLeases
+AboutBackups = Backup | CancelBackup
+AboutKeeping = AboutSnapshots | AboutLeases | AboutBackups

@@ -1,0 +1,103 @@
+"""What ``kolk doctor`` finds in a database that it can open: are snapshots taken, can they be used, are leases sound?
+
+A bucket is late if it has changes that were committed more than three intervals ago and are in no snapshot: how old its
+last snapshot is says nothing, for one that nobody writes to needs no other. It only looks; a folder of an older format
+is not opened, because that would bring it up to the present one.
+"""
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kolk.cli.durations import span
+from kolk.cli.findings import Finding, State
+from kolk.errors import FolderInUse, KolkError
+from kolk.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from kolk.client.database import Database
+    from kolk.client.table import Table
+
+_LATE_INTERVALS = 3
+_NAMED_MAX = 5
+
+
+def of_folder(folder: Path) -> Iterator[tuple[str, Finding]]:
+    """The findings of a folder, if it holds a database that can be opened without changing it."""
+    import kolk
+    from kolk.runtime.migrations import FORMAT, FORMAT_FILE
+
+    file = folder / FORMAT_FILE
+    if not file.exists():
+        return
+    if file.read_text(errors="replace").split() != ["kolk", str(FORMAT)]:
+        yield "database", Finding(State.OK, f"{folder} is not of format {FORMAT}, so it was not opened")
+        return
+    try:
+        with kolk.connect(folder) as db:
+            yield from of_database(db)
+    except FolderInUse as error:
+        yield "database", Finding(State.OK, str(error), "give that as --url to look inside")
+    except KolkError as error:
+        yield "database", Finding(State.FAIL, str(error), "what the error says")
+
+
+def of_database(db: "Database") -> Iterator[tuple[str, Finding]]:
+    """The findings of an open database."""
+    yield "snapshots", _snapshots(db)
+    yield "leases", _leases(db)
+
+
+def _snapshots(db: "Database") -> Finding:
+    tables = [table for table in db.tables() if not table.info.is_log]
+    newest = {table.name: _newest(table) for table in tables}
+    counts = db.status()["snapshots"]
+    late_seconds = _LATE_INTERVALS * counts["interval_seconds"]
+    late = [table.name for table in tables if _is_late(table, newest[table.name], late_seconds)]
+    found = f"{sum(map(len, newest.values())):,} buckets of {len(tables):,} tables have one"
+    if counts["broken"]:
+        return Finding(
+            State.WARN,
+            f"{found}; {counts['broken']:,} snapshots are damaged and cannot be used",
+            "look at the disk; take others with kolk snapshot take TABLE",
+        )
+    if late:
+        return Finding(
+            State.WARN,
+            f"{found}; changes of more than {span(late_seconds)} ago are in none: {_names(late)}",
+            "a database takes them while it is open; see its log, or kolk snapshot take TABLE",
+        )
+    return Finding(State.OK, found)
+
+
+def _newest(table: "Table") -> dict[str, int]:
+    """Where the newest snapshot of each bucket that has one ends."""
+    return {each.bucket: each.offset for each in table.snapshots()}
+
+
+def _is_late(table: "Table", newest: dict[str, int], late_seconds: float) -> bool:
+    """Whether a change of so long ago is in no snapshot."""
+    then = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1_000 - late_seconds, datetime.UTC)
+    buckets = list(table.describe()["offsets"])  # pyright: ignore[reportArgumentType, reportCallIssue]
+    if not buckets:
+        return False
+    with table.changelog(start=then, buckets=buckets) as log:
+        return any(log.offsets.get(bucket, 0) > newest.get(bucket, 0) for bucket in buckets)
+
+
+def _leases(db: "Database") -> Finding:
+    leases = db.leases()
+    unreadable = [each.id for each in leases if not each.is_readable]
+    if unreadable:
+        return Finding(
+            State.FAIL,
+            f"{len(unreadable):,} leases cannot be read, so no snapshot and no log is removed: {_names(unreadable)}",
+            f"if their holders are gone: kolk lease drop {unreadable[0]}",
+        )
+    return Finding(State.OK, f"{len(leases):,} live")
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

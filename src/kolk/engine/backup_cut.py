@@ -1,0 +1,228 @@
+"""What a backup is of: the records of the database, a snapshot of every bucket with rows, and the logs of log tables.
+
+The records come first, then the snapshots, taken now and leased at once, then the logs, which are given second names so
+that neither trimming nor dropping takes them away. If the tables or partitions are no longer what the records say when
+all of that is there, it is done again: so what is copied is what there was at one time. Each table is of one moment, or
+the next one is waited for; only one with more buckets than can be taken at once may be of several, and is named.
+
+Followers stand in the first records, so none is further than the rows. It copies nothing itself.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from kolk.codec.cut import encode_cut
+from kolk.engine.catalog import Catalog
+from kolk.engine.gate import Gate
+from kolk.engine.keeping import Keeping
+from kolk.engine.partitions import Partitions
+from kolk.engine.snapshots import Snapshots
+from kolk.engine.tablets import Tablets
+from kolk.engine.taking import CUT_BUCKETS_MAX, Taking, cut_key
+from kolk.errors import Busy
+from kolk.model.ids import BucketId, TableId
+from kolk.model.snapshot import Snapshot
+from kolk.model.table import TableInfo
+from kolk.runtime.clock import Clock
+from kolk.runtime.disk import Disk
+from kolk.storage.meta import Meta
+from kolk.storage.segment import Segment
+from kolk.storage.snapshots import FolderSnapshots
+from kolk.tablet.tablet import Tablet
+
+TRIES = 10
+_TTL_SECONDS = 600.0
+_RENEWALS_PER_TTL = 10
+_LEFT_OUT = ("lease/", "scan-nonce/", "snapshot-cut/")
+"""Records that are not true in a copy: nobody holds a lease there, and no scan was opened."""
+_SHAPE = ("table/", "name/", "schema/", "partition/", "partition-event/")
+"""Records that say which tables and partitions there are, in which versions."""
+
+
+class Changed(Exception):
+    """Tables or partitions came, went or were altered meanwhile: begin again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """The log of a bucket: its segments, and how the second names of their files begin."""
+
+    bucket: BucketId
+    prefix: str
+    segments: Sequence[Segment]
+
+    def path(self, segment: Segment) -> str:
+        """Where the file of a segment is."""
+        return self.prefix + segment.log_name
+
+
+@dataclass(slots=True)
+class BackupCut:
+    """What is to be copied. Confined to one backup."""
+
+    records: Mapping[str, bytes] = field(default_factory=dict)
+    tables: Sequence[TableInfo] = ()
+    snapshots: dict[BucketId, Snapshot] = field(default_factory=dict)
+    logs: list[LogCut] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to copy."""
+        of_logs = sum(segment.size for log in self.logs for segment in log.segments)
+        return of_logs + sum(snapshot.size_bytes for snapshot in self.snapshots.values())
+
+    def records_there(self) -> dict[str, bytes]:
+        """The records of the copy: with those of the snapshots that are of one moment, for there are no others."""
+        cuts: dict[TableId, dict[BucketId, int]] = {}
+        for bucket, snapshot in self.snapshots.items():
+            cuts.setdefault(bucket.table, {})[bucket] = snapshot.id
+        mixed = {info.id for info in self.tables if str(info.name) in self.mixed}
+        of_cuts = {cut_key(table): encode_cut(cut) for table, cut in cuts.items() if table not in mixed}
+        return {key: value for key, value in self.records.items() if not key.startswith(_LEFT_OUT)} | of_cuts
+
+
+class BackupLease:
+    """The lease under which a backup is made, renewed while that goes on. Confined to one backup."""
+
+    def __init__(self, keeping: Keeping, clock: Clock, id: str, holder: int, principal: str) -> None:
+        self._keeping = keeping
+        self._clock = clock
+        self._id = id
+        self._holder = holder
+        self._principal = principal
+        self._generation = 0
+        self._renewed = clock.monotonic()
+
+    def keep(self, info: TableInfo, snapshots: Mapping[BucketId, Snapshot]) -> bool | None:
+        """Keep these snapshots of a table, in place of others of it; whether they are of one moment, None if one is
+        gone."""
+        chosen = {bucket.name: snapshot.id for bucket, snapshot in snapshots.items()}
+        state = self._keeping.acquire(
+            self._id, self._holder, [(info, chosen)], _TTL_SECONDS, self._principal, self._generation
+        )
+        self._generation, self._renewed = state.generation, self._clock.monotonic()
+        return None if state.unavailable else state.tables[str(info.name)].is_consistent
+
+    def renew(self, *, is_due: bool = False) -> None:
+        """Renew it if that is due; LeaseLost if somebody has dropped it."""
+        is_due = is_due or self._clock.monotonic() - self._renewed >= _TTL_SECONDS / _RENEWALS_PER_TTL
+        if self._generation and is_due:
+            self._keeping.renew(self._id, self._generation, self._principal)
+            self._renewed = self._clock.monotonic()
+
+    def close(self) -> None:
+        """Let everything go. Idempotent."""
+        if self._generation:
+            self._keeping.drop(self._id, self._generation)
+
+
+class BackupCuts:
+    """Finds what to copy. Thread-safe: it has no state, and what it touches has locks of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        disk: Disk,
+        meta: Meta,
+        catalog: Catalog,
+        partitions: Partitions,
+        tablets: Tablets,
+        snapshots: Snapshots,
+        taking: Taking,
+        gate: Gate,
+    ) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._meta = meta
+        self._catalog = catalog
+        self._partitions = partitions
+        self._tablets = tablets
+        self._snapshots = snapshots
+        self._taking = taking
+        self._gate = gate
+        self._numbers = count(1)
+
+    def begun(self) -> BackupCut:
+        """The records as they are now, and which tables there are; nothing else of them."""
+        records = {record.key: record.value for record in self._meta.list("")}
+        return BackupCut(records=records, tables=self._catalog.list())
+
+    def cutting(self, cut: BackupCut, lease: BackupLease, held: ExitStack) -> Generator[int, None, None]:
+        """Take and keep what is to be copied; second names of logs go with ``held``. Yields after each table. Changed
+        if that is no longer what the records say."""
+        folder = self._folder / f"backup-{next(self._numbers)}"
+        held.callback(self._clear, folder)
+        self._disk.make_folder(str(folder))
+        for info in cut.tables:
+            if info.is_log:
+                self._cut_logs(info, cut, folder)
+            else:
+                yield from self._cut_rows(info, cut, lease)
+            yield 0
+        wanted = {bucket for info in cut.tables if not info.is_log for bucket in self._partitions.buckets(info)}
+        if wanted != cut.snapshots.keys() or not self.is_still(cut):
+            raise Changed
+
+    def is_still(self, cut: BackupCut) -> bool:
+        """Whether tables and partitions are those that were cut."""
+        return _shape({record.key: record.value for record in self._meta.list("")}) == _shape(cut.records)
+
+    def sending(self, bucket: BucketId, snapshot: Snapshot, to: FolderSnapshots) -> Generator[int, None, None]:
+        """See ``BucketSnapshots.sending``."""
+        return self._snapshots.of(bucket).sending(snapshot, to)
+
+    # --- inside
+
+    def _cut_rows(self, info: TableInfo, cut: BackupCut, lease: BackupLease) -> Generator[int, None, None]:
+        """Take snapshots of a table and lease them, until they are of one moment."""
+        for attempt in count(1):
+            taken = self._taking.take(info)
+            is_cut = lease.keep(info, taken) if taken else True
+            is_large = len(taken) > CUT_BUCKETS_MAX
+            if is_cut or (is_cut is not None and is_large and attempt == TRIES):
+                cut.snapshots |= taken
+                cut.mixed += [] if is_cut else [str(info.name)]
+                return
+            if attempt == TRIES:
+                raise Busy(
+                    f"the {len(taken):,} buckets of {info.name} could not be taken at one moment in {TRIES} tries;"
+                    " nothing was backed up, try again when less is written"
+                )
+            yield 0
+
+    def _cut_logs(self, info: TableInfo, cut: BackupCut, folder: Path) -> None:
+        """Give the logs of a log table second names, as they are at one moment; of very many, in groups."""
+        buckets = self._partitions.buckets(info)
+        cut.mixed += [str(info.name)] if len(buckets) > CUT_BUCKETS_MAX else []
+        for first in range(0, len(buckets), CUT_BUCKETS_MAX):
+            with (
+                self._tablets.use(info, buckets[first : first + CUT_BUCKETS_MAX]) as tablets,
+                self._partitions.still_for(info),
+                self._gate.exclusive(),
+                ExitStack() as locks,
+            ):
+                for tablet in tablets:
+                    locks.enter_context(tablet.held())
+                cut.logs += [self._linked(tablet, folder) for tablet in tablets]
+
+    def _linked(self, tablet: Tablet, folder: Path) -> LogCut:
+        if tablet.refusal is not None:
+            raise tablet.refusal
+        tablet.log.mark()  # nothing is half written
+        bucket, segments = tablet.bucket, tuple(tablet.log.segments)
+        log = LogCut(bucket, f"{folder}/{bucket.table}-{bucket.partition}-{bucket.bucket}-", segments)
+        for segment in segments:
+            self._disk.link(str(self._tablets.log_folder(bucket) / segment.log_name), log.path(segment))
+        return log
+
+    def _clear(self, folder: Path) -> None:
+        with suppress(OSError):  # the next start removes it
+            self._disk.remove_tree(str(folder))
+
+
+def _shape(records: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {key: value for key, value in records.items() if key.startswith(_SHAPE)}
