@@ -23,6 +23,8 @@ RUN_SECONDS_MAX = 3_600
 
 KILL_ANY = "kill -9 at a random moment"
 KILL_STEP = "kill -9 at a step of a put"
+KILL_KEPT = "kill -9 among snapshots and leases"
+KILL_KEPT_STEP = "kill -9 at a step of a snapshot or a lease"
 CUT_MODEL = "power cut, modelled: log on a lossy disk, KV set back"
 CUT_REAL = "power cut, real: ext4 image copied without a sync"
 CUT_CONTROL = "power cut, real, durability `process` (the control: it should lose)"
@@ -32,6 +34,10 @@ HISTORY = "8 clients at once: reads that went back"
 FAULTS = {
     KILL_ANY: "8 writers on 4 buckets and a log table, killed from outside, while opening or at work",
     KILL_STEP: "the process kills itself before, within or after appending, syncing, applying, rolling, flushing",
+    KILL_KEPT: "puts, snapshots, leases, trimming and drops, killed from outside; what is leased must be shown exactly,"
+    " each snapshot lead to the present with its changelog, and no other file be there",
+    KILL_KEPT_STEP: "the process kills itself before, within or after checkpointing, copying, sharing, publishing,"
+    " removing, restoring and every record",
     CUT_MODEL: "at every step, also during recovery; what was not synced is dropped, kept, cut or torn by sectors",
     CUT_REAL: "mounted with commit=300, the writer killed, the image copied and recovered from",
     CUT_CONTROL: "the same without syncs, to show that the test has teeth",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.campaign import IS_FULL, write_figures
+from tests.faults.campaign import write_figures
 from tests.faults.snapshot_worker import BUCKETS, CONFIG, HOLDER, LEASE, SCHEMA, TTL_SECONDS, die, live, rows
 from tests.spec.kept import follow, numbers, present, same_rows
 from tests.spec.replica import by_key
@@ -28,7 +28,9 @@ from kolk.runtime.rng import Rng
 from kolk.testing.faults import Step
 
 PATIENCE_SECONDS = 120
-KILLS = 200 if IS_FULL else 6
+KILLS = 6
+KILLS_LONG = 200
+AT_RANDOM, AT_A_STEP = "kill -9 among snapshots and leases", "kill -9 at a step of a snapshot or a lease"
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.faults.snapshot_worker"])
 
@@ -201,6 +203,7 @@ def killed(folder: Path, deed: str, step: Step, occurrence: int) -> None:
         process.kill()
         process.join()
     assert report.read_text() == f"{step.value}\n"
+    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 def named(steps: list[tuple[Step, int]]) -> Any:
@@ -332,7 +335,7 @@ class Ledger:
         self.rows: dict[int, int] = {}
         self.leases: dict[str, dict[str, Any]] = {}
         self.doubtful: set[str] = set()
-        self.puts = 0
+        self.puts = self.put_rows = 0
         self._at = 0
 
     def read(self, found: dict[int, int]) -> None:
@@ -349,6 +352,7 @@ class Ledger:
                 case "put":
                     self.rows |= under_way
                     self.puts += 1
+                    self.put_rows += len(under_way)
                     under_way = {}
                 case "dropping" | "leasing":
                     self.doubtful.add(noted[what])
@@ -364,13 +368,24 @@ class Ledger:
         assert found == self.rows
 
 
-@pytest.mark.timeout(3_600 if IS_FULL else 300)
+@pytest.mark.timeout(300)
 def test_nothing_that_was_acknowledged_or_leased_is_lost_when_the_process_is_killed_at_random(tmp_path):
-    folder, rng = tmp_path / "data", random.Random(2_026)
+    kill_at_random(tmp_path, random.Random(2_026), KILLS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_nothing_is_lost_when_the_process_is_killed_at_random_two_hundred_times(tmp_path):
+    kill_at_random(tmp_path, random.Random(2_027), KILLS_LONG)
+
+
+def kill_at_random(tmp_path: Path, rng: random.Random, kills: int) -> None:
+    """Let a process put, take, lease and drop, kill it, and look at what is left, again and again."""
+    folder = tmp_path / "data"
     with Opened(folder) as opened:
         opened.db.create_table("t", SCHEMA, buckets=BUCKETS, options={"table.log.max-bytes": "1"})
     ledger, leased = Ledger(tmp_path / "account"), 0
-    for death in range(KILLS):
+    for death in range(kills):
         process = _forks.Process(target=live, args=(str(folder), death, str(ledger.path)))
         process.start()
         process.join(rng.uniform(0.1, 1.5))
@@ -392,13 +407,5 @@ def test_nothing_that_was_acknowledged_or_leased_is_lost_when_the_process_is_kil
             opened.check_snapshots()
             opened.check_files()
 
-    write_figures(
-        "kill -9 among snapshots and leases",
-        times=KILLS,
-        puts=ledger.puts,
-        rows=len(ledger.rows),
-        leases=leased,
-        lost=0,
-        duplicated=0,
-        wrong=0,
-    )
+    assert leased
+    write_figures(AT_RANDOM, times=kills, puts=ledger.puts, rows=ledger.put_rows, lost=0, duplicated=0)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.spec.replica import Key, Replica, Row, by_key
+from tests.spec.scanned import rows as rows_of
 
 import kolk
 
@@ -14,6 +15,16 @@ def numbers(table: kolk.Table) -> dict[str, list[int]]:
     for each in table.snapshots():
         found.setdefault(each.bucket, []).append(each.id)
     return found
+
+
+def churn(table: kolk.Table, *, times: int = 20) -> Iterator[int]:
+    """Rows of ``tests.spec.scanned`` come, change and go, and with each time there is a snapshot more."""
+    for turn in range(times):
+        table.put(rows_of(range(turn, 60, 7), n=turn + 1))
+        table.delete([turn, 59 - turn])
+        table.put(rows_of([1_000 + turn]))
+        table.take_snapshot()
+        yield turn
 
 
 def read_slowly(scan: kolk.Scan, meanwhile: Iterator[object]) -> list[Row]:

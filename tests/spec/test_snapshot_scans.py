@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 from tests.spec.cut import SCHEMA as BY_DAY
-from tests.spec.kept import follow, numbers, present, read_slowly, same_rows
+from tests.spec.kept import churn, follow, numbers, present, read_slowly, same_rows
 from tests.spec.replica import by_key
 from tests.spec.scanned import SCHEMA, ids, rows
 
@@ -27,16 +27,6 @@ def table(small):
     made = small.db.create_table("t", SCHEMA, buckets=3)
     made.put(rows(range(60)))
     return made
-
-
-def churn(table, *, times=20):
-    """Rows come, change and go, and with each time there is a snapshot more."""
-    for turn in range(times):
-        table.put(rows(range(turn, 60, 7), n=turn + 1))
-        table.delete([turn, 59 - turn])
-        table.put(rows([1_000 + turn]))
-        table.take_snapshot()
-        yield turn
 
 
 def lose_all(db):

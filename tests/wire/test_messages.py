@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from kolk.errors import InvalidArgument, InvalidInput, TooLarge
 from kolk.model.follower import Follower, FollowerState, Session
+from kolk.model.lease import LeaseInfo
+from kolk.model.lease_state import LeasedTable, LeaseState
 from kolk.model.partition import Partition, PartitionEvent, PartitionEventKind
 from kolk.model.scan import Resumed, ScanInfo
+from kolk.model.snapshot import SnapshotInfo
+from kolk.wire import keeping as k
 from kolk.wire import messages as m
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -26,6 +30,8 @@ BUCKETS = st.none() | st.lists(TEXTS, max_size=4)
 OFFSETS = st.dictionaries(TEXTS, INT64, max_size=4)
 MOMENTS = st.datetimes(timezones=st.just(datetime.UTC))
 
+LEASE_IDS = st.text(st.characters(codec="utf-8"), max_size=128)
+PINS = st.dictionaries(TEXTS, IDS, max_size=4)
 VERSIONS = st.integers(0, 65_535)
 COLUMNS = st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS)
 
@@ -74,6 +80,22 @@ ACTIONS = st.one_of(
     st.builds(m.JoinScan, scan=SCAN_IDS),
     st.builds(m.CloseScan, scan=SCAN_IDS, nonce=TEXTS),
     st.builds(m.ListScans),
+    st.builds(k.TakeSnapshot, table=IDS),
+    st.builds(k.ListSnapshots, table=IDS),
+    st.builds(
+        k.AcquireLease,
+        lease=LEASE_IDS,
+        holder=WRITERS,
+        ttl_seconds=st.floats(allow_nan=False),
+        tables=st.lists(st.builds(k.LeaseTable, IDS, st.none() | PINS), max_size=3),
+        generation=IDS,
+    ),
+    st.builds(k.JoinLease, lease=LEASE_IDS, holder=WRITERS, ttl_seconds=st.none() | st.floats(allow_nan=False)),
+    st.builds(k.RenewLease, lease=LEASE_IDS, generation=IDS, ttl_seconds=st.none() | st.floats(allow_nan=False)),
+    st.builds(k.ReleaseLease, lease=LEASE_IDS, generation=IDS, buckets=st.dictionaries(TEXTS, BUCKETS, max_size=3)),
+    st.builds(k.DropLease, lease=LEASE_IDS, generation=st.none() | IDS),
+    st.builds(k.GetLease, lease=LEASE_IDS),
+    st.builds(k.ListLeases),
 )
 CALLS = st.one_of(
     st.builds(
@@ -100,6 +122,11 @@ CALLS = st.one_of(
         shared=st.booleans(),
         ttl_seconds=st.none() | st.floats(allow_nan=False),
         resume=TEXTS,
+        source=TEXTS,
+        lease=LEASE_IDS,
+        generation=IDS,
+        pins=st.none() | PINS,
+        position=st.none() | IDS,
     ),
     st.builds(
         m.NextPage,
@@ -189,6 +216,53 @@ RECORDS = st.one_of(
         state=st.sampled_from(FollowerState),
     ),
     st.builds(Session, epoch=INT64, offsets=OFFSETS),
+    st.builds(
+        SnapshotInfo,
+        table=TEXTS,
+        bucket=TEXTS,
+        id=INT64,
+        offset=INT64,
+        rows=st.none() | INT64,
+        schema_id=INT64,
+        taken=MOMENTS,
+        size_bytes=INT64,
+        new_bytes=INT64,
+        leases=INT64,
+    ),
+    st.builds(
+        LeaseInfo,
+        id=TEXTS,
+        principal=TEXTS,
+        created=MOMENTS,
+        expires=MOMENTS,
+        ttl_seconds=st.floats(allow_nan=False),
+        pins=INT64,
+        pinned_bytes=INT64,
+        tables=NAMES.map(tuple),
+        is_readable=st.booleans(),
+    ),
+    st.builds(
+        LeaseState,
+        id=TEXTS,
+        generation=INT64,
+        principal=TEXTS,
+        created=MOMENTS,
+        expires=MOMENTS,
+        ttl_seconds=st.floats(allow_nan=False),
+        tables=st.dictionaries(
+            TEXTS,
+            st.builds(
+                LeasedTable,
+                table=IDS,
+                snapshots=OFFSETS,
+                offsets=OFFSETS,
+                position=st.none() | INT64,
+                is_consistent=st.booleans(),
+            ),
+            max_size=3,
+        ),
+        unavailable=st.dictionaries(TEXTS, OFFSETS, max_size=3),
+    ),
     st.builds(Partition, id=INT64, name=TEXTS, created_ms=INT64),
 )
 DECODERS = {
@@ -216,7 +290,9 @@ def test_a_record_in_an_answer_is_the_one_that_was_put_there(record):
     assert m.as_record(answer.result, type(record)) == record
 
 
-@pytest.mark.parametrize("kind", [m.ScanRecord, m.ScanPart, ScanInfo, Follower, Session, Partition])
+@pytest.mark.parametrize(
+    "kind", [m.ScanRecord, m.ScanPart, ScanInfo, Follower, Session, Partition, SnapshotInfo, LeaseInfo, LeaseState]
+)
 @given(plain=PLAIN | RECORDS.map(m.encode).map(msgspec.msgpack.decode))
 def test_a_part_of_an_answer_that_is_something_else_is_refused(kind, plain):
     _is_typed(lambda: m.as_record(plain, kind))
