@@ -34,10 +34,11 @@ TABLES = {
     "t": {"buckets": 2, "bucket_key": ["key"]},
     "p": {"buckets": 1, "partition_by": ["day"]},
 }
+SCANS_MAX = 4
 NAMES = st.sampled_from(sorted(TABLES))
 DAYS = st.sampled_from("ab")
 ROWS = st.lists(st.tuples(DAYS, st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=6)
-TTL = st.sampled_from([60.0, 600.0])
+TTL = st.sampled_from([60.0, 86_400.0, 86_400.0])
 
 
 @dataclass
@@ -118,26 +119,39 @@ class Model(RuleBasedStateMachine):
 
     # --- writers
 
-    @rule(name=NAMES, rows=ROWS)
+    @rule(name=NAMES, writes=st.lists(ROWS, min_size=1, max_size=3), how=st.sampled_from("ttttdn"))
+    def write(self, name, writes, how):
+        """Some puts, each with its snapshot, or without; or deletes."""
+        for rows in writes:
+            self.delete(name, rows) if how == "d" else self.put(name, rows)
+            if how == "t":
+                self.take(name)
+
+    @rule(name=NAMES, day=DAYS, what=st.sampled_from(["truncate", "partition", "partition", "table"]))
+    def remove(self, name, day, what):
+        if what == "truncate":
+            self.truncate(name)
+        elif what == "table":
+            self.drop_table(name)
+        else:
+            self.drop_partition(day)
+
     def put(self, name, rows):
         self._table(name).put([{"day": day, "key": key, "n": n} for day, key, n in rows])
         self.rows[name] |= {(day, key): n for day, key, n in rows}
         self._note(name)
 
-    @rule(name=NAMES, rows=ROWS)
     def delete(self, name, rows):
         self._table(name).delete([{"day": day, "key": key} for day, key, _ in rows])
         for day, key, _ in rows:
             self.rows[name].pop((day, key), None)
         self._note(name)
 
-    @rule(name=NAMES)
     def truncate(self, name):
         self._table(name).truncate()
         self.rows[name] = {}
         self._note(name)
 
-    @rule(day=DAYS)
     def drop_partition(self, day):
         if f"day={day}" not in {each.name for each in self._table("p").partitions()}:
             return
@@ -150,7 +164,6 @@ class Model(RuleBasedStateMachine):
                 scan.gone.add(day)
                 scan.pins.pop(f"day={day}/0", None)
 
-    @rule(name=NAMES)
     def drop_table(self, name):
         self.bench.db.drop_table(name)
         for lease in list(self.held.values()):
@@ -161,13 +174,24 @@ class Model(RuleBasedStateMachine):
 
     # --- snapshots
 
-    @rule(name=NAMES)
+    @rule(
+        name=NAMES,
+        step=st.integers(0, 120),
+        within=st.sampled_from(["/snapshots/", "/snapshots/", "/checkpoints/", ""]),
+    )
+    def take_somehow(self, name, step, within):
+        """By the clock, or on a disk that fails."""
+        if within:
+            self.put(name, [("a", step % 6, step % 10)])
+            self.take_on_a_failing_disk(name, step, within)
+        else:
+            self.take_due()
+
     def take(self, name):
         infos = self.engine.take_snapshot(self._table(name).info.id)
         ends = {bucket: bounds["end"] for bucket, bounds in self._table(name).describe()["offsets"].items()}
         assert {each.bucket: each.offset for each in infos} == ends
 
-    @rule()
     def take_due(self):
         self._pass(100.0)
         self.engine.take_due()
@@ -178,7 +202,6 @@ class Model(RuleBasedStateMachine):
                 bucket: newest[bucket] for bucket, end in ends.items() if end
             }
 
-    @rule(name=NAMES, step=st.integers(0, 120), within=st.sampled_from(["/snapshots/", "/snapshots/", "/checkpoints/"]))
     def take_on_a_failing_disk(self, name, step, within):
         self.bench.disk.fail_at(step, within)
         with suppress(KolkError, OSError):
@@ -314,15 +337,17 @@ class Model(RuleBasedStateMachine):
         self.bench.clock.advance(seconds=seconds)
         self.held = {id: lease for id, lease in self.held.items() if lease.deadline > self._now}
 
-    @rule(seconds=st.sampled_from([1.0, 59.999, 60.0, 600.0, 7_200.0]))
-    def wait(self, seconds):
+    @rule(seconds=st.sampled_from([1.0, 1.0, 59.999, 60.0, 7_200.0]), hours=st.sampled_from([-48, 0, 1, 48]))
+    def wait(self, seconds, hours):
+        """And let the log go that may go."""
         self._pass(seconds)
+        if hours:
+            self.jump(hours)
+        self.trim()
 
-    @rule(hours=st.sampled_from([-48, -1, 1, 48]))
     def jump(self, hours):
         self.bench.clock.jump(hours * 3_600_000)
 
-    @rule()
     def trim(self):
         self.engine.tick()
 
@@ -331,6 +356,8 @@ class Model(RuleBasedStateMachine):
     @rule(target=scans, name=NAMES, lease=st.none() | leases)
     def scan(self, name, lease):
         """Opened, and not read yet."""
+        if len(self.open_scans) == SCANS_MAX:
+            self._close(self.open_scans[0])
         pins = None if lease is None else self.held.get(lease.id, Leased("", 0, 0, 0, 0)).tables.get(name)
         source = ScanSource.SNAPSHOT if lease is None else ScanSource.LEASE
         request = ScanRequest(source=source, lease="" if lease is None else lease.id)
@@ -413,13 +440,18 @@ class Model(RuleBasedStateMachine):
 
     # --- ends and beginnings
 
-    @rule()
+    @rule(name=NAMES, how=st.sampled_from(["reopen", "crash", "crash", "lose"]))
+    def begin_anew(self, name, how):
+        if how == "lose":
+            self.lose_the_rows(name)
+        else:
+            getattr(self, how)()
+
     def reopen(self):
         self._close_all()
         self.bench.reopen()
         self._meet_again()
 
-    @rule()
     def crash(self):
         """The folder as a kill would leave it, opened by another process."""
         target = self.folder / str(next(self.folders))
@@ -431,7 +463,6 @@ class Model(RuleBasedStateMachine):
         self.bench.open_engine()
         self._meet_again()
 
-    @rule(name=NAMES)
     def lose_the_rows(self, name):
         """Those of all buckets of a table, while the database is closed; snapshots and log have them."""
         table = self._table(name).info.id
@@ -449,6 +480,8 @@ class Model(RuleBasedStateMachine):
 
     def _meet_again(self):
         """A lease has all the time that it had, and a third of its time at least."""
+        for name in TABLES:
+            self.engine.snapshots(self._table(name).info.id)  # as the next round does
         for lease in self.held.values():
             state = self.engine.lease(lease.id)
             left = state.expires.timestamp() - self.bench.clock.now_ms() / 1_000
@@ -539,4 +572,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=100 if FULL else 15, stateful_step_count=60 if FULL else 25)
+TestModel.settings = settings(max_examples=150 if FULL else 15, stateful_step_count=60 if FULL else 30)
