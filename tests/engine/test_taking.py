@@ -10,6 +10,7 @@ from tests.engine.snapshot_bench import by_id, put
 import kolk
 from kolk.engine import taking
 from kolk.errors import Closed, InvalidArgument, KolkError, TableNotFound
+from kolk.model.scan import ScanRequest, ScanSource
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 DAYS = kolk.Schema(
@@ -584,4 +585,25 @@ def test_a_partition_whose_drop_was_cut_short_is_nobodys_lease_after_a_restart(t
 
     assert list(taken.engine.lease("l").tables["p"].snapshots) == ["day=b/0"]
     assert {row["day"] for row in taken.scanned(table, lease="l")[0]} == {"b"}
+    taken.check_files()
+
+
+def test_what_only_the_process_kept_goes_after_its_end_also_of_a_bucket_that_is_idle(taken):
+    """A scan kept it, or a crash came before it went: the next round finds it."""
+    table = taken.table(buckets=1)
+    put(table, range(9))
+    taken.take(table)
+    scan = taken.engine.open_scan(table.info.id, ScanRequest(source=ScanSource.SNAPSHOT))
+    for n in (1, 2):
+        put(table, range(9), n)
+        taken.take(table)
+    assert taken.ids(table) == {"0": [1, 2, 3]}
+    taken.reopen()
+    scan.close()
+
+    taken.clock.advance(seconds=100)
+    taken.engine.take_due()
+    taken.engine.reap()
+
+    assert taken.ids(table) == {"0": [2, 3]}
     taken.check_files()
