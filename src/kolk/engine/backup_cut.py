@@ -16,12 +16,13 @@ from pathlib import Path
 
 from kolk.codec.cut import encode_cut
 from kolk.engine.catalog import Catalog
+from kolk.engine.cut_records import cut_key
 from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
 from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
-from kolk.engine.taking import CUT_BUCKETS_MAX, Taking, cut_key
+from kolk.engine.taking import CUT_BUCKETS_MAX, Taking
 from kolk.errors import Busy
 from kolk.model.ids import BucketId, TableId
 from kolk.model.snapshot import Snapshot

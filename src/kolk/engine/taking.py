@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from kolk.codec.cut import decode_cut, encode_cut
 from kolk.engine.catalog import Catalog
+from kolk.engine.cut_records import CutRecords
 from kolk.engine.gate import Gate
 from kolk.engine.opening import Opening
 from kolk.engine.partitions import Partitions
@@ -34,7 +34,7 @@ from kolk.model.snapshot import Snapshot, SnapshotCounts
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
-from kolk.storage.meta import Meta, MetaChange
+from kolk.storage.meta import Meta
 from kolk.tablet.records import APPLIED, ROWS, applied_offset, row_count
 from kolk.tablet.tablet import Checkpointed, Tablet
 
@@ -43,7 +43,6 @@ CUT_BUCKETS_MAX = 256
 _TRIES = 5
 _LOOKS_MAX = 3
 """How often a cut is begun anew because other buckets changed meanwhile, before all of them have to wait for it."""
-_CUT = "snapshot-cut/"
 _SPREAD = 0.618_034
 """So that the tables of a database are not all due at once."""
 _numbers = count(1)
@@ -95,7 +94,7 @@ class Taking:
         self._tablets = tablets
         self._snapshots = snapshots
         self._gate = gate
-        self._meta = meta
+        self._cuts = CutRecords(meta, catalog)
         self._clock = clock
         self._interval = interval_seconds
         self._since = clock.monotonic()
@@ -108,7 +107,7 @@ class Taking:
         self._last_seconds: float | None = None
         disk.remove_tree(str(folder))
         disk.make_folder(str(folder))
-        self._forget_dropped()
+        self._cuts.forget_dropped()
 
     def take(self, info: TableInfo, *, also_empty: bool = True) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
@@ -153,7 +152,7 @@ class Taking:
 
     def is_cut(self, table: TableId, pins: Mapping[BucketId, int]) -> bool:
         """Whether these snapshots are among the newest that are of one moment."""
-        return len(pins) == 1 or pins.items() <= self._cut(table).items()
+        return len(pins) == 1 or pins.items() <= self._cuts.of(table).items()
 
     def round(self) -> None:
         """Take what is due. Whatever becomes of it, a table is due again after the interval."""
@@ -171,7 +170,7 @@ class Taking:
     def forget(self, table: TableId) -> None:
         """What is written down of a dropped table."""
         with self._taking(table):  # whoever takes it now has been told to stop, and writes nothing down afterwards
-            self._record_cut(table, None)
+            self._cuts.record(table, None)
         with self._lock:
             self._due.pop(table, None)
             self._done.pop(table, None)
@@ -237,7 +236,7 @@ class Taking:
                 self._publish(self._look(info, (), changed[first : first + CUT_BUCKETS_MAX], made).copies)
         if also_empty:
             self._take_empty(info, sorted(set(buckets).difference(changed)))
-        self._record_cut(info.id, None)
+        self._cuts.record(info.id, None)
         return self._newest(buckets)
 
     def _taken_at(
@@ -247,7 +246,7 @@ class Taking:
         ids = {bucket: id for bucket, id in look.others.items() if id is not None} | self._publish(look.copies)
         if also_empty:
             ids |= self._take_empty(info, [bucket for bucket, id in look.others.items() if id is None])
-        self._record_cut(info.id, ids if look.is_cut and len(ids) == len(buckets) else None)
+        self._cuts.record(info.id, ids if look.is_cut and len(ids) == len(buckets) else None)
         return self._newest(buckets)
 
     def _newest(self, buckets: Iterable[BucketId]) -> dict[BucketId, Snapshot]:
@@ -353,37 +352,13 @@ class Taking:
     ) -> Iterator[tuple[dict[BucketId, int], bool]]:
         """What may be pinned as the newest of a table, and whether that is of one moment; the best first. If some of
         one moment are gone, new ones are worth a try before others are taken for it."""
-        cut = self._cut(table)
+        cut = self._cuts.of(table)
         has_cut = cut.keys() >= set(buckets)  # more, if a partition went since
         if has_cut:
             yield {bucket: cut[bucket] for bucket in buckets}, True
         newest = self._newest(buckets)
         if len(newest) == len(buckets) and not (has_cut and is_first):
             yield {bucket: each.id for bucket, each in newest.items()}, False
-
-    def _record_cut(self, table: TableId, cut: Mapping[BucketId, int] | None) -> None:
-        """Write down which snapshots are of one moment; None if the newest are not."""
-        if cut is None or cut != self._cut(table):
-            change = self._meta.replacement(cut_key(table), None if cut is None else encode_cut(dict(cut)))
-            if cut is not None:
-                self._catalog.by_id(table)
-            if cut is not None or change.expected:
-                self._meta.write([change])
-
-    def _forget_dropped(self) -> None:
-        """What a crash left of tables that were dropped."""
-        tables = {cut_key(info.id) for info in self._catalog.list()}
-        gone = [record for record in self._meta.list(_CUT) if record.key not in tables]
-        if gone:
-            self._meta.write([MetaChange(record.key, None, record.version) for record in gone])
-
-    def _cut(self, table: TableId) -> dict[BucketId, int]:
-        record = self._meta.get(cut_key(table))
-        try:
-            return {} if record is None else decode_cut(table, record.value)
-        except Corrupted as error:  # the snapshots are none the worse for it, and the next ones make a new one
-            _log.warning("%s", error)
-            return {}
 
     def _clear(self, path: Path) -> None:
         try:
@@ -411,8 +386,3 @@ class Taking:
     def _count(self, **by: int) -> None:
         with self._lock:
             self._counts.update(by)
-
-
-def cut_key(table: TableId) -> str:
-    """The key of the meta record of a table's newest cut."""
-    return f"{_CUT}{table:012}"
