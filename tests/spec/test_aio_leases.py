@@ -156,4 +156,4 @@ def test_every_call_of_a_lease_has_its_asyncio_form():
     def calls(kind):
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    assert calls(Lease) - {"turn"} == calls(kolk.aio.AsyncLease)
+    assert calls(Lease) - {"turn", "lose"} == calls(kolk.aio.AsyncLease)
