@@ -41,9 +41,10 @@ def test_every_setting_can_be_set():
     for section, config in SECTIONS.items():
         for field in fields(config):
             name, value = f"{section}.{field.name}", field.default
-            text = value.value if isinstance(value, Durability) else str(value).lower() if value is not None else "file"
-            if not field.name.startswith("tls_"):
+            text = value.value if isinstance(value, Durability) else str(value).lower()
+            if value is not None:
                 assert read_settings(None, parse_set([f"{name}={text}"])) == (ServerConfig(), EngineConfig())
+    assert read_settings(None, parse_set(["server.backup_folder=/b"]))[0] == ServerConfig(backup_folder="/b")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,28 @@ def test_a_head_is_read_back(head):
     assert decode_backup("BACKUP", encode_backup(head)) == head
 
 
+def test_the_files_of_a_backup_are_as_they_always_were():
+    head = BackupHead(
+        format=2,
+        taken_ms=1_700_000_000_000,
+        source="/data",
+        nonce="n",
+        tables=1,
+        buckets=2,
+        files=3,
+        size_bytes=4,
+        mixed=["web.pages"],
+        digest="ab" * 20,
+    )
+    assert encode_backup(head) == (
+        b"kolk-backup 1\n"
+        b'{"format":2,"taken_ms":1700000000000,"source":"/data","nonce":"n","tables":1,"buckets":2,"files":3,'
+        b'"size_bytes":4,"mixed":["web.pages"],"digest":"abababababababababababababababababababab"}\n'
+        b"ba245946\n"
+    )
+    assert encode_files([BackupFile("meta.sqlite", 7, "cd" * 20)]) == b"cd" * 20 + b" 7 meta.sqlite\n"
+
+
 @given(st.lists(FILES))
 def test_a_list_of_files_is_read_back(files):
     assert decode_files("FILES", encode_files(files)) == files

@@ -1,6 +1,7 @@
 """A backup step by step: who goes on with it, what happens in between, and what is left when it ends early."""
 
 import errno
+import os
 import threading
 
 import pytest
@@ -9,7 +10,7 @@ import kolk
 from kolk.engine.backup import IDLE_SECONDS, STEP_SECONDS
 from kolk.engine.database import Engine
 from kolk.engine.restore import restore
-from kolk.errors import Busy, Closed, DiskFull, LeaseLost, Stopped
+from kolk.errors import Busy, Closed, DiskFull, LeaseLost, PartialPut, Stopped
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.clock import ManualClock
@@ -187,12 +188,41 @@ def test_one_that_the_database_is_closed_under_leaves_nothing(bench):
         bench.step()
 
 
+def test_a_forked_child_takes_nothing_away_from_the_one_that_makes_it(bench):
+    bench.until_copied()
+    child = os.fork()
+    if not child:
+        try:
+            bench.engine.backups._job.steps.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    assert len(bench.db.leases()) == 1
+    assert bench.finish()[-1].info is not None
+
+
+def test_what_a_bucket_says_of_itself_stays_what_it_was(bench):
+    bench.disk.fail_next(Call.SYNC_FOLDER, errno.EIO, after=1, within="log")  # the first is that of an index
+    events = bench.db.table("events")
+    with pytest.raises(PartialPut):
+        events.put([{"n": 7}])
+
+    with bench.engine._tablets.use_one(events.info, events.info.bucket_ids[0]) as tablet:
+        refusal = tablet.refusal
+        before = str(refusal)
+        with pytest.raises(Stopped):
+            bench.finish()
+
+    assert str(refusal) == before
+
+
 def test_a_lease_that_an_operator_drops_ends_it(bench):
     bench.until_copied()
     (lease,) = bench.db.leases()
 
     bench.db.drop_lease(lease.id)
-    bench.clock.advance(seconds=60)
+    bench.clock.advance(seconds=360)
 
     with pytest.raises(LeaseLost, match="there is no backup"):
         bench.finish()

@@ -22,7 +22,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.failures import ERROR
 from kolk.cli.findings import Finding, State
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.errors import KolkError
+from kolk.errors import KolkError, Unavailable
 from kolk.runtime.clock import SystemClock
 
 SYNCS = 20
@@ -103,8 +103,10 @@ def _upkeep(common: Common, folder: Path | None) -> Iterator[tuple[str, Finding]
     try:
         with common.connect(timeout=5.0) as db:
             yield from of_database(db)
-    except KolkError:
+    except Unavailable:
         return  # told by the check of the server
+    except KolkError as error:
+        yield "database", Finding(State.WARN, f"not all of it could be looked at: {error}", "use a token that may read")
 
 
 def _python() -> Finding:

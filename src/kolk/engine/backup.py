@@ -17,9 +17,11 @@ that nobody has asked for in a while is given up. What is in it is decided in ``
 """
 
 import logging
+import os
 import threading
-from collections.abc import Generator
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +48,8 @@ from kolk.storage.snapshots import MANIFEST_SUFFIX, FolderSnapshots
 BACKUP_FILE, FILES_FILE, META_FILE = "BACKUP", "FILES", "meta.sqlite"
 STEP_SECONDS = 1.0
 IDLE_SECONDS = 300.0
+_LEASE_SECONDS = 3_600.0
+"""Longer than the snapshots of one table take, for it is not renewed meanwhile."""
 _TRIES = 5
 _FOLDERS = ("snapshots", "tables")
 _log = logging.getLogger(__name__)
@@ -68,7 +72,16 @@ class _Job:
 class Backups:
     """Makes backups. Thread-safe: one lock, held while a step is made."""
 
-    def __init__(self, source: Path, disk: Disk, cuts: BackupCuts, keeping: Keeping, clock: Clock, rng: Rng) -> None:
+    def __init__(
+        self,
+        source: Path,
+        disk: Disk,
+        cuts: BackupCuts,
+        keeping: Keeping,
+        clock: Clock,
+        rng: Rng,
+        lease_seconds_max: float,
+    ) -> None:
         # Constant after construction.
         self._source = source
         self._disk = disk
@@ -76,6 +89,8 @@ class Backups:
         self._keeping = keeping
         self._clock = clock
         self._rng = rng
+        self._lease_seconds = min(_LEASE_SECONDS, lease_seconds_max)
+        self._pid = os.getpid()
         self._lock = threading.RLock()  # a signal handler may close the database in the middle of anything
         # Guarded by _lock.
         self._job: _Job | None = None
@@ -187,8 +202,9 @@ class Backups:
                 clear(self._disk, job.target)
             raise Busy(f"tables or partitions came and went in each of {_TRIES} tries; try again when fewer do")
         except KolkError as error:
-            error.args = (f"{error}; {self._cleared(job, existed)}",)
-            raise _final(error)  # noqa: B904 - the very same error, with more to say
+            told = copy(error)  # others may be told the same
+            told.args = (f"{error}; {self._cleared(job, existed)}",)
+            raise _final(told) from error
         except OSError as error:
             raise Stopped(f"{error}; {self._cleared(job, existed)}") from error
         except BaseException:
@@ -197,8 +213,8 @@ class Backups:
 
     def _attempt(self, job: _Job, principal: str) -> Generator[int, None, BackupInfo]:
         id, holder = f"backup-{self._rng.token_hex()}", self._rng.id128()
-        lease = BackupLease(self._keeping, self._clock, id, holder, principal)
-        with ExitStack() as held:
+        lease = BackupLease(self._keeping, self._clock, id, holder, principal, self._lease_seconds)
+        with self._held() as held:
             held.callback(_end_lease, lease)
             cut, taken_ms = self._cuts.begun(), self._clock.now_ms()
             try:
@@ -211,6 +227,16 @@ class Backups:
                 lease.renew(is_due=True)  # or else it went because nobody kept it any more
                 raise
             return self._finished(job, cut, taken_ms)
+
+    @contextmanager
+    def _held(self) -> Iterator[ExitStack]:
+        """What is let go at the end of the block; not by a forked child, for it belongs to the parent."""
+        with ExitStack() as held:
+            try:
+                yield held
+            finally:
+                if os.getpid() != self._pid:
+                    held.pop_all()
 
     def _watched(self, steps: Generator[int, None, None], lease: BackupLease) -> Generator[int, None, None]:
         """The same steps, as long as it makes sense to go on."""
@@ -287,6 +313,8 @@ class Backups:
 
     def _cleared(self, job: _Job, existed: bool) -> str:
         """Remove what there is of a backup that failed; how that went, in words."""
+        if os.getpid() != self._pid:
+            return "this process was forked from the one that makes it"
         job.files.clear()
         return f"there is no backup in {job.target}{cleared(self._disk, job.target, existed=existed)}"
 

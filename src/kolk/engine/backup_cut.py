@@ -10,6 +10,7 @@ Followers stand in the first records, so none is further than the rows. It copie
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -35,7 +36,6 @@ from kolk.storage.snapshots import FolderSnapshots
 from kolk.tablet.tablet import Tablet
 
 TRIES = 10
-_TTL_SECONDS = 600.0
 _RENEWALS_PER_TTL = 10
 _LEFT_OUT = ("lease/", "scan-nonce/", "snapshot-cut/")
 """Records that are not true in a copy: nobody holds a lease there, and no scan was opened."""
@@ -89,12 +89,15 @@ class BackupCut:
 class BackupLease:
     """The lease under which a backup is made, renewed while that goes on. Confined to one backup."""
 
-    def __init__(self, keeping: Keeping, clock: Clock, id: str, holder: int, principal: str) -> None:
+    def __init__(
+        self, keeping: Keeping, clock: Clock, id: str, holder: int, principal: str, ttl_seconds: float
+    ) -> None:
         self._keeping = keeping
         self._clock = clock
         self._id = id
         self._holder = holder
         self._principal = principal
+        self._ttl_seconds = ttl_seconds
         self._generation = 0
         self._renewed = clock.monotonic()
 
@@ -103,14 +106,14 @@ class BackupLease:
         gone."""
         chosen = {bucket.name: snapshot.id for bucket, snapshot in snapshots.items()}
         state = self._keeping.acquire(
-            self._id, self._holder, [(info, chosen)], _TTL_SECONDS, self._principal, self._generation
+            self._id, self._holder, [(info, chosen)], self._ttl_seconds, self._principal, self._generation
         )
         self._generation, self._renewed = state.generation, self._clock.monotonic()
         return None if state.unavailable else state.tables[str(info.name)].is_consistent
 
     def renew(self, *, is_due: bool = False) -> None:
         """Renew it if that is due; LeaseLost if somebody has dropped it."""
-        is_due = is_due or self._clock.monotonic() - self._renewed >= _TTL_SECONDS / _RENEWALS_PER_TTL
+        is_due = is_due or self._clock.monotonic() - self._renewed >= self._ttl_seconds / _RENEWALS_PER_TTL
         if self._generation and is_due:
             self._keeping.renew(self._id, self._generation, self._principal)
             self._renewed = self._clock.monotonic()
@@ -212,7 +215,7 @@ class BackupCuts:
 
     def _linked(self, tablet: Tablet, folder: Path) -> LogCut:
         if tablet.refusal is not None:
-            raise tablet.refusal
+            raise copy(tablet.refusal)
         tablet.log.mark()  # nothing is half written
         bucket, segments = tablet.bucket, tuple(tablet.log.segments)
         log = LogCut(bucket, f"{folder}/{bucket.table}-{bucket.partition}-{bucket.bucket}-", segments)

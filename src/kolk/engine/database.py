@@ -528,7 +528,7 @@ class Engine:
             self._taking,
             gate,
         )
-        return Backups(self.path, disk, cuts, self.keeping, self._clock, rng)
+        return Backups(self.path, disk, cuts, self.keeping, self._clock, rng, self.config.lease_ttl_seconds_max)
 
     def _opened_scans(self, gate: Gate, rng: Rng) -> Scans:
         cutting = Cutting(
