@@ -13,7 +13,7 @@ from kolk.errors import KolkError, LeaseExists, LeaseLost, SnapshotNotFound, Tab
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 OFTEN = 10_000 if FULL else 1_000
-SELDOM = 1_000 if FULL else 60
+SELDOM = 1_000 if FULL else 40
 """Where each time needs snapshots of its own."""
 
 pytestmark = [

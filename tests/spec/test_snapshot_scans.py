@@ -90,7 +90,7 @@ def test_the_snapshots_of_a_table_are_none_then_of_all_buckets_then_of_those_tha
 
 def test_the_offsets_of_a_scan_of_snapshots_are_where_its_changelog_goes_on(table):
     with table.scan(source="snapshot") as scan:
-        found = read_slowly(scan, churn(table))
+        found = read_slowly(scan, churn(table, times=4))
 
     assert follow(table, found, scan.offsets) == present(table)
 
