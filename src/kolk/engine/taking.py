@@ -51,11 +51,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A checkpoint that is to become a snapshot."""
+    """A checkpoint that is to become a snapshot, and when it was made."""
 
     bucket: BucketId
     path: Path
     made: Checkpointed
+    taken_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,13 +280,14 @@ class Taking:
             for tablet in tablets:
                 held.enter_context(tablet.held())
             copies: list[_Copy] = []
+            now_ms = self._clock.now_ms()
             for tablet in tablets:
                 if not self._is_changed(tablet.bucket, tablet.end):
                     continue
                 # With the process in its name: one that closes may still clear its own up when another has opened.
                 path = self._folder / f"{os.getpid()}-{next(_numbers)}"
                 made.callback(self._clear, path)
-                copies.append(_Copy(tablet.bucket, path, tablet.checkpoint(path)))
+                copies.append(_Copy(tablet.bucket, path, tablet.checkpoint(path), now_ms))
             return copies
 
     def _publish(self, copies: Sequence[_Copy]) -> dict[BucketId, int]:
@@ -320,7 +322,7 @@ class Taking:
                 f"a checkpoint of bucket {each.bucket.name} stands at {offset} and not at {each.made.offset}; the"
                 " snapshot is not taken, reopen the database"
             )
-        return Snapshot(id=0, offset=offset, rows=rows, schema_id=each.made.schema_id, taken_ms=self._clock.now_ms())
+        return Snapshot(id=0, offset=offset, rows=rows, schema_id=each.made.schema_id, taken_ms=each.taken_ms)
 
     def _take_empty(self, info: TableInfo, buckets: Sequence[BucketId]) -> dict[BucketId, int]:
         """Snapshots of buckets that had nothing at the moment of the look, whatever they have now."""
