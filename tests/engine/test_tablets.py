@@ -112,7 +112,8 @@ def test_what_is_known_of_a_bucket_that_rests_is_true_and_opens_nothing(few):
     opened = few.names()
 
     bounds = few.engine.bounds(few.table.info.id)
-    page = few.engine._read(few.table.info.id, None, few.engine._partitions.bucket(few.table.info, "day=a/0"), 1, None)
+    bucket = few.engine._partitions.bucket(few.table.info, "day=a/0")
+    page = few.engine._logs._read(few.table.info.id, None, bucket, 1, None)
 
     assert {name: end for name, (_, end) in bounds.items() if name != "partitions"} == {
         "day=a/0": 1,
