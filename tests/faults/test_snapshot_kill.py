@@ -203,7 +203,6 @@ def killed(folder: Path, deed: str, step: Step, occurrence: int) -> None:
         process.kill()
         process.join()
     assert report.read_text() == f"{step.value}\n"
-    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 def named(steps: list[tuple[Step, int]]) -> Any:
@@ -229,6 +228,7 @@ def test_a_snapshot_is_there_or_not_when_the_process_dies_while_it_is_taken(fold
             assert by_key(opened.table, scan.to_arrow()) == expected
         opened.check_files()
         assert numbers(opened.table) == {"0": [1, 3, 4], "1": [1, 3, 4]}
+    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 @named([(Step.BEFORE_RECORD, 1), (Step.AFTER_RECORD, 1)])
@@ -257,6 +257,7 @@ def test_a_lease_is_as_before_or_as_after_when_the_process_dies_while_it_is_writ
         opened.check_files()
         assert numbers(opened.table)["1"] == [1, 2, 3]
         assert numbers(opened.table)["0"] == ([2, 3] if deed == "release" and is_done else [1, 2, 3])
+    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 @named(LETTING_GO)
@@ -275,6 +276,7 @@ def test_what_a_lease_kept_goes_in_the_end_when_the_process_dies_while_it_is_dro
         opened.check_files()
         assert numbers(opened.table) == {"0": [2, 3], "1": [2, 3]}
         opened.check_snapshots()
+    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 @named(DROPPING)
@@ -298,6 +300,7 @@ def test_a_table_with_snapshots_is_there_or_gone_when_the_process_dies_while_it_
         assert present(again) == {}
     with Opened(folder) as opened:
         assert opened.engine._meta.list("lease/") == opened.engine._meta.list("snapshot-cut/") == []
+    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 @pytest.fixture
@@ -322,6 +325,7 @@ def test_a_kv_comes_back_whole_when_the_process_dies_while_it_is_restored(withou
             assert present(opened.table) == expected
             opened.check_snapshots()
             opened.check_files()
+    write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
 # --- at random
