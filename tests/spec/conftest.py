@@ -3,7 +3,7 @@
 Each test that takes ``db`` runs twice: with the engine in this process, and over real sockets to a server of it.
 """
 
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -163,3 +163,16 @@ def small(bench):
 def by_pages(monkeypatch):
     """Over the network, too, nothing is read ahead."""
     monkeypatch.setattr(RemoteScan, "_streamed", lambda scan, deadline: scan._paged())
+
+
+@pytest.fixture
+def opened(url, folder, config):
+    """A way to open the database that the test can use in its own loop."""
+
+    @asynccontextmanager
+    async def open_it():
+        options = {} if url else {"config": config}
+        async with await kolk.aio.connect(url or folder, **options) as db:
+            yield db
+
+    return open_it

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tests.spec.replica import Key, Replica, Row, by_key
 from tests.spec.scanned import rows as rows_of
@@ -64,3 +65,9 @@ def same_rows(found: Sequence[Row], expected: Sequence[Row]) -> bool:
 
 def _frozen(row: Row) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(row.items()))
+
+
+def pass_time(small: Any, seconds: float) -> None:
+    """Let time go by, and the server notice."""
+    small.clock.advance(seconds=seconds)
+    small.engine.reap()

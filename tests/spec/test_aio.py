@@ -1,7 +1,6 @@
 """The asyncio form: the same answers, without blocking the loop, and lookups that travel together."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -9,19 +8,6 @@ import kolk
 from kolk.errors import Closed, InvalidArgument, InvalidRows, TableNotFound, UnknownOrExpiredScan
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
-
-
-@pytest.fixture
-def opened(url, folder, config):
-    """A way to open the database that the test can use in its own loop."""
-
-    @asynccontextmanager
-    async def open_it():
-        options = {} if url else {"config": config}
-        async with await kolk.aio.connect(url or folder, **options) as db:
-            yield db
-
-    return open_it
 
 
 def rows(count):

@@ -1,7 +1,6 @@
 """Snapshots and leases in the asyncio form: the same answers, and the loop is told when a lease is lost."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -10,19 +9,6 @@ from kolk.client.lease import Lease
 from kolk.errors import Closed, LeaseLost, SnapshotNotFound
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
-
-
-@pytest.fixture
-def opened(url, folder, config):
-    """A way to open the database that the test can use in its own loop."""
-
-    @asynccontextmanager
-    async def open_it():
-        options = {} if url else {"config": config}
-        async with await kolk.aio.connect(url or folder, **options) as db:
-            yield db
-
-    return open_it
 
 
 def rows(count):

@@ -6,7 +6,7 @@ import weakref
 from datetime import timedelta
 
 import pytest
-from tests.spec.kept import churn, same_rows
+from tests.spec.kept import churn, pass_time, same_rows
 from tests.spec.scanned import SCHEMA, ids, rows
 
 import kolk
@@ -25,12 +25,6 @@ def table(small):
     made = small.db.create_table("t", SCHEMA, buckets=3)
     made.put(rows(range(60)))
     return made
-
-
-def pass_time(small, seconds):
-    """Let time go by, and the server notice."""
-    small.clock.advance(seconds=seconds)
-    small.engine.reap()
 
 
 def reason(ask):

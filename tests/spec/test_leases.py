@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from tests.spec.cut import SCHEMA as BY_DAY
-from tests.spec.kept import churn, follow, numbers, present, read_slowly, same_rows
+from tests.spec.kept import churn, follow, numbers, pass_time, present, read_slowly, same_rows
 from tests.spec.replica import by_key
 from tests.spec.scanned import SCHEMA, ids, rows
 
@@ -26,12 +26,6 @@ def table(small):
     made = small.db.create_table("t", SCHEMA, buckets=3)
     made.put(rows(range(60)))
     return made
-
-
-def pass_time(small, seconds):
-    """Let time go by, and the server notice."""
-    small.clock.advance(seconds=seconds)
-    small.engine.reap()
 
 
 # --- what a lease keeps
