@@ -35,6 +35,7 @@ CUT = {
     BucketId(TableId(7), 3, 0, "day=1"): 9,
 }
 NUMBERS = st.integers(0, 2**63 - 1)
+FILE_NAMES = st.sampled_from(["000008.sst", "CURRENT", "MANIFEST-000005", "OPTIONS-000007", "000004.log"])
 SNAPSHOTS = st.builds(
     Snapshot,
     id=NUMBERS,
@@ -42,7 +43,7 @@ SNAPSHOTS = st.builds(
     rows=st.none() | NUMBERS,
     schema_id=NUMBERS,
     taken_ms=NUMBERS,
-    files=st.lists(st.builds(SnapshotFile, st.text(), NUMBERS, st.text())).map(tuple),
+    files=st.lists(st.builds(SnapshotFile, FILE_NAMES, NUMBERS, st.text())).map(tuple),
     new_bytes=NUMBERS,
 )
 
@@ -96,6 +97,8 @@ def _signed(fields):
         ({"version": 1, "id": "7"}, "cannot be read"),
         (json.loads(GOLDEN["empty"][9:]) | {"version": 2}, "upgrade Kolk"),
         (json.loads(GOLDEN["empty"][9:]) | {"files": [["a", 1]]}, "cannot be read"),
+        (json.loads(GOLDEN["empty"][9:]) | {"files": [["", 1, ""]]}, "none of RocksDB's"),
+        (json.loads(GOLDEN["empty"][9:]) | {"files": [["../LOCK", 1, ""]]}, "none of RocksDB's"),
     ],
 )
 def test_a_manifest_that_is_none_or_a_later_one_is_refused(fields, why):
