@@ -211,6 +211,7 @@ def _flip_manifests(home):
 def test_if_all_are_damaged_the_log_is_enough_as_long_as_it_is_whole(home, is_trimmed, harm, all_harm):
     harm(kv_of(home))
     all_harm(home)
+    left = {file.name: file.read_bytes() for file in kv_of(home).glob("*.sst")}
 
     if not is_trimmed:
         check(home)
@@ -229,6 +230,8 @@ def test_if_all_are_damaged_the_log_is_enough_as_long_as_it_is_whole(home, is_tr
                     call()
         finally:
             bench.close()
+    found = {file.name: file.read_bytes() for file in kv_of(home).glob("*.sst")}
+    assert found.items() >= left.items(), "what there is of the KV may be all there is"
 
 
 def test_a_good_kv_is_used_whatever_the_snapshots_are_like(home):

@@ -201,6 +201,11 @@ class BucketSnapshots:
         """See ``Copies`` of recovery."""
         return self.all()[::-1]
 
+    def check(self, snapshot: Snapshot) -> None:
+        """See ``Copies`` of recovery."""
+        with self._noting_damage(snapshot):
+            self._store.check(snapshot)
+
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``Copies`` of recovery. One that is found damaged is not offered again, and counts no more."""
         with self._noting_damage(snapshot):

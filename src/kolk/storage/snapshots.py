@@ -54,6 +54,10 @@ class SnapshotStore(Protocol):
         tells."""
         ...
 
+    def check(self, snapshot: Snapshot) -> None:
+        """Read all of a snapshot's files; Corrupted if they are not what was kept."""
+        ...
+
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """Copy a snapshot's files into an existing folder, durably; Corrupted if they are not what was kept."""
         ...
@@ -131,6 +135,13 @@ class FolderSnapshots:
         snapshot = replace(facts, files=tuple(files), new_bytes=new_bytes)
         self._disk.replace(self._manifest_path(facts.id), encode_snapshot(snapshot))
         return snapshot
+
+    def check(self, snapshot: Snapshot) -> None:
+        """See ``SnapshotStore``."""
+        for file in snapshot.files:
+            path = f"{self._folder(snapshot.id)}/{file.name}"
+            if not self._is_whole(snapshot.id, file) or self._digest(path) != file.digest:
+                raise Corrupted(f"the file {path} of snapshot {snapshot.id} is gone, or is not what was kept")
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``SnapshotStore``."""

@@ -45,6 +45,10 @@ class Copies(Protocol):
         """Those that are not known to be damaged."""
         ...
 
+    def check(self, snapshot: Snapshot) -> None:
+        """Read all of one; Corrupted if it is damaged, which is then known."""
+        ...
+
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """Copy one into an existing folder; Corrupted if it is damaged, which is then known."""
         ...
@@ -56,6 +60,10 @@ class NoCopies:
     def newest_first(self) -> Sequence[Snapshot]:
         """See ``Copies``."""
         return ()
+
+    def check(self, snapshot: Snapshot) -> None:
+        """See ``Copies``."""
+        raise AssertionError("there is none")
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``Copies``."""
@@ -106,11 +114,13 @@ def _open_kv(
             raise _lost(folder, log, error) from error
         _log.warning("the KV in %s cannot be used, and is built anew: %s", folder, error)
     for snapshot in usable:
-        disk.remove_tree(str(folder))
-        disk.make_folder(str(folder))
-        # It cannot be opened before it is whole: a crash in between leaves a damaged one.
-        disk.replace(str(folder / DAMAGED), b"")
         try:
+            if disk.exists(str(folder)):
+                copies.check(snapshot)  # before what there is of the KV goes: if no snapshot is whole it stays
+            disk.remove_tree(str(folder))
+            disk.make_folder(str(folder))
+            # It cannot be opened before it is whole: a crash in between leaves a damaged one.
+            disk.replace(str(folder / DAMAGED), b"")
             copies.restore(snapshot, str(folder))
             disk.remove(str(folder / DAMAGED))
             disk.sync_folder(str(folder))
