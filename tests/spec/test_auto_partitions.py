@@ -236,7 +236,7 @@ def test_a_table_that_fails_does_not_stop_the_others(timed, table, tmp_path):
     timed.close()
     for path in broken.rglob("*.log"):
         path.write_bytes(b"x" * 10_000)
-    timed._open()
+    timed.reopen()
 
     timed.engine.tick()
 

@@ -72,6 +72,10 @@ class Step(Enum):
     AFTER_RECORD = "after record"
 
 
+OF_A_PUT = tuple(Step)[: list(Step).index(Step.BEFORE_CHECKPOINT)]
+"""The steps on the way of a put, and of closing; the others are those of snapshots, leases and recovery."""
+
+
 class KillSwitch:
     """Ends its process with SIGKILL when a step is reached for the n-th time; without a step, never.
 

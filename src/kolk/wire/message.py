@@ -10,7 +10,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Names = Annotated[list[str], msgspec.Meta(max_length=1_600)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """A version of a table's schema that names, rows and answers are of; 0 is the current one."""
-BucketNames = Annotated[list[str], msgspec.Meta(max_length=20_000)]
+BucketNames = Annotated[list[str], msgspec.Meta(max_length=10_000)]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op"):
