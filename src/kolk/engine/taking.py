@@ -212,7 +212,8 @@ class Taking:
     def _taken(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
         for attempt in range(_LOOKS_MAX + 1):
             is_last = attempt == _LOOKS_MAX
-            with ExitStack() as made:
+            # A partition that goes under a look is none of those of the next one; under the last none can go.
+            with suppress(PartitionDropped), ExitStack() as made:
                 # Buckets may have to recover, for which no partition should have to wait, unless there is no end to it.
                 with self._partitions.still_for(info, is_last):
                     buckets, changed = self._changed(info)
@@ -251,8 +252,13 @@ class Taking:
         return self._newest(buckets)
 
     def _newest(self, buckets: Iterable[BucketId]) -> dict[BucketId, Snapshot]:
-        found = {bucket: self._snapshots.of(bucket).newest() for bucket in buckets}
-        return {bucket: snapshot for bucket, snapshot in found.items() if snapshot is not None}
+        found: dict[BucketId, Snapshot] = {}
+        for bucket in buckets:
+            with suppress(PartitionDropped):
+                newest = self._snapshots.of(bucket).newest()
+                if newest is not None:
+                    found[bucket] = newest
+        return found
 
     def _look(
         self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], made: ExitStack
@@ -295,11 +301,13 @@ class Taking:
         failure: Exception | None = None
         ids: dict[BucketId, int] = {}
         for each in copies:
-            # First these and then the look whether they are wanted: who drops a bucket lets them refuse what comes.
-            snapshots = self._snapshots.of(each.bucket)
             try:
+                # First these and then the look whether they are wanted: who drops a bucket lets them refuse what comes.
+                snapshots = self._snapshots.of(each.bucket)
                 self._check_wanted(each.bucket)
                 snapshot = snapshots.publish(self._facts(each), str(each.path))
+            except PartitionDropped:
+                continue  # nobody wants it any more
             except (KolkError, OSError) as error:
                 failure = failure or error
                 continue
@@ -329,11 +337,12 @@ class Taking:
         ids: dict[BucketId, int] = {}
         facts = Snapshot(id=0, offset=0, rows=0, schema_id=info.schema.id, taken_ms=self._clock.now_ms())
         for bucket in buckets:
-            snapshots = self._snapshots.of(bucket)
-            if snapshots.newest() is None:
-                self._check_wanted(bucket)
-                ids[bucket] = snapshots.publish(facts, "").id
-                self._count(taken=1)
+            with suppress(PartitionDropped):
+                snapshots = self._snapshots.of(bucket)
+                if snapshots.newest() is None:
+                    self._check_wanted(bucket)
+                    ids[bucket] = snapshots.publish(facts, "").id
+                    self._count(taken=1)
         return ids
 
     def _is_changed(self, bucket: BucketId, end: int | None) -> bool:
