@@ -121,18 +121,19 @@ def test_a_drop_in_the_middle_ends_the_take_and_leaves_nothing(taken, monkeypatc
     """Between the look whether the table is there and the publication, which is the last moment there is."""
     table = taken.table(buckets=2)
     put(table, range(10))
-    check, dropping = taking.Taking._check_wanted, []
+    snapshots, dropping = taken.engine._snapshots, []
+    check = snapshots.check_alive
 
     with ThreadPoolExecutor(1) as pool:
 
-        def drop_first(self, bucket):
-            check(self, bucket)
-            if not dropping:
+        def drop_first(bucket):
+            check(bucket)
+            if not dropping and bucket in snapshots._buckets:  # before, it is asked for who has yet to be made
                 dropping.append(pool.submit(taken.db.drop_table, "t"))
-                while taken.engine._snapshots._buckets:
+                while snapshots._buckets:
                     pass
 
-        monkeypatch.setattr(taking.Taking, "_check_wanted", drop_first)
+        monkeypatch.setattr(snapshots, "check_alive", drop_first)
         with pytest.raises(TableNotFound):
             taken.take(table)
         dropping[0].result(30)

@@ -261,7 +261,7 @@ class Backups:
 
     def _copying_rows(self, job: _Job, bucket: BucketId, snapshot: Snapshot) -> Generator[int, None, None]:
         """A snapshot, and the empty log that begins where it ends."""
-        place = f"snapshots/{_place(bucket)}"
+        place = f"snapshots/{bucket.folder}"
         yield from self._cuts.sending(bucket, snapshot, FolderSnapshots(self._disk, job.target / place))
         manifest = encode_snapshot(snapshot)
         inside = f"{place}/{snapshot.id}"
@@ -384,9 +384,5 @@ def _end_lease(lease: BackupLease) -> None:
         lease.close()
 
 
-def _place(bucket: BucketId) -> str:
-    return f"{bucket.table}/{bucket.partition}/{bucket.bucket}"
-
-
 def _log_place(bucket: BucketId) -> str:
-    return f"tables/{_place(bucket)}/log"
+    return f"tables/{bucket.folder}/log"

@@ -299,6 +299,4 @@ class BucketSnapshots:
                 self._broken |= stored.broken - self._going
                 self._good = {id: each for id, each in self._good.items() if id not in self._broken}
                 self._last = max((self._last, *stored.good, *stored.broken))
-                if len(self._good) > self._retained or self._broken:
-                    self._freed(self.bucket)  # whoever kept them went with the process, and nobody else will say so
             return self._good

@@ -16,7 +16,7 @@ from kolk.engine.taking import Taking
 from kolk.errors import InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.durations import moment
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import Lease, LeaseCounts, LeaseInfo, Pinned, TablePins, Wanted
+from kolk.model.lease import Lease, LeaseCounts, LeaseInfo, Pinned, TablePins, Wanted, numbers_of
 from kolk.model.lease_state import LeasedTable, LeaseState
 from kolk.model.scan import ScanRequest, ScanSource
 from kolk.model.snapshot import Snapshot, SnapshotCounts, SnapshotInfo
@@ -71,7 +71,7 @@ class Keeping:
         try:
             yield found
         finally:
-            self._snapshots.let_go({bucket: each.snapshot for bucket, each in found.pins.items()})
+            self._snapshots.let_go(numbers_of(found.pins))
 
     # --- leases
 
@@ -247,7 +247,7 @@ class Keeping:
         pinned = self._snapshots.pin(wanted)
         missing = next((bucket for bucket in wanted if bucket not in pinned), None)
         if missing is not None:
-            self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+            self._snapshots.let_go(numbers_of(pinned))
             raise SnapshotNotFound(
                 f"snapshot {wanted[missing]} of bucket {missing.name} of {info.name} is gone: nobody kept it; scan the"
                 " newest one, and lease what has to stay"
@@ -262,17 +262,17 @@ class Keeping:
         together with all that the lease then keeps of the table."""
         if chosen is None:
             found = self._taking.latest(info)
-            ids = {bucket: each.snapshot for bucket, each in found.pins.items()}
+            ids = numbers_of(found.pins)
             held.update(ids)
             if not ids:
                 raise InvalidArgument(f"{info.name} has no partitions yet, so there is nothing to lease; put some rows")
             return Wanted(snapshots=ids, position=found.position, is_consistent=found.is_consistent)
         ids = self._named(info, chosen)
         position = self._partitions.of(info).position if info.is_partitioned else None
-        pinned = {bucket: each.snapshot for bucket, each in self._snapshots.pin(ids).items()}
+        pinned = numbers_of(self._snapshots.pin(ids))
         held.update(pinned)
         leased = None if known is None else known.tables.get(info.id)
-        before = {} if leased is None else {bucket: each.snapshot for bucket, each in leased.pins.items()}
+        before = {} if leased is None else numbers_of(leased.pins)
         return Wanted(
             snapshots=ids, position=position, is_consistent=self._taking.is_cut(info.id, {**before, **pinned})
         )

@@ -23,7 +23,7 @@ from kolk.model.backup import BackupFile, BackupInfo
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.migrations import FORMAT, write_format
-from kolk.storage.copying import copying, digest_of, digesting
+from kolk.storage.copying import copying, digest_of, digesting, finished
 
 OnProgress = Callable[[int, int], object]
 RESTORING_FILE = "RESTORING"
@@ -90,13 +90,8 @@ def _verify(disk: Disk, backup: Path, files: Iterable[BackupFile], progress: _Pr
         if not disk.exists(path) or disk.size(path) != file.size:
             damaged.append(file.path)
             continue
-        steps = digesting(disk, path)
-        while True:
-            try:
-                progress.add(next(steps))
-            except StopIteration as end:
-                damaged += [file.path] if end.value != file.digest else []
-                break
+        if finished(digesting(disk, path), progress.add) != file.digest:
+            damaged.append(file.path)
     if damaged:
         more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
         raise Corrupted(
@@ -117,14 +112,9 @@ def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], p
             if parent not in folders:
                 disk.make_folder(parent)
                 folders.add(parent)
-            steps = copying(disk, str(backup / file.path), str(folder / file.path))
-            while True:
-                try:
-                    progress.add(next(steps))
-                except StopIteration as end:
-                    if end.value != (file.size, file.digest):
-                        raise Corrupted(f"{file.path} of the backup {backup} changed while it was copied") from None
-                    break
+            copied = finished(copying(disk, str(backup / file.path), str(folder / file.path)), progress.add)
+            if copied != (file.size, file.digest):
+                raise Corrupted(f"{file.path} of the backup {backup} changed while it was copied")
         for each in sorted(folders):
             disk.sync_folder(each)
         disk.remove(str(folder / RESTORING_FILE))

@@ -19,7 +19,7 @@ from kolk.engine.bucket_snapshots import BucketSnapshots, Reclaimed
 from kolk.engine.sweeping import sweep
 from kolk.errors import KolkError, PartitionDropped, TableNotFound
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import Pinned
+from kolk.model.lease import Pinned, numbers_of
 from kolk.model.partition import Layout
 from kolk.runtime.disk import Disk
 from kolk.storage.kv import Kv
@@ -47,7 +47,7 @@ class Snapshots:
         self._disk = disk
         self._open_kv = open_kv
         self._retained = retained
-        self._check_alive = check_alive
+        self.check_alive = check_alive
         self._lock = threading.RLock()
         # Guarded by _lock.
         self._buckets: dict[BucketId, BucketSnapshots] = {}
@@ -62,9 +62,8 @@ class Snapshots:
         with self._lock:
             found = self._buckets.get(bucket)
             if found is None:
-                self._check_alive(bucket)
-                path = self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
-                store = FolderSnapshots(self._disk, path)
+                self.check_alive(bucket)
+                store = FolderSnapshots(self._disk, self._folder / bucket.folder)
                 found = BucketSnapshots(bucket, store, self._open_kv, self._retained, self._note_due)
                 self._buckets[bucket] = found
                 if self._refusal is not None:
@@ -100,7 +99,7 @@ class Snapshots:
                     if found is not None:
                         pinned[bucket] = found
         except BaseException:
-            self.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+            self.let_go(numbers_of(pinned))
             raise
         return pinned
 

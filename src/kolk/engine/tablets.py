@@ -327,7 +327,7 @@ class Tablets:
             return self._opening.tablet(bucket, self._path(bucket), self.merger(info), self._copies_of(bucket))
 
     def _path(self, bucket: BucketId) -> Path:
-        return self._folder / str(bucket.table) / str(bucket.partition) / str(bucket.bucket)
+        return self._folder / bucket.folder
 
 
 @contextmanager

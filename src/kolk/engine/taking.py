@@ -29,7 +29,7 @@ from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, Corrupted, InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import Pinned, TablePins
+from kolk.model.lease import Pinned, TablePins, numbers_of
 from kolk.model.snapshot import Snapshot, SnapshotCounts
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
@@ -147,7 +147,7 @@ class Taking:
                         return TablePins(pins=pinned, position=position, is_consistent=is_cut or len(buckets) <= 1)
                     lost.append(pinned)
             for pinned in lost:
-                self._snapshots.let_go({bucket: each.snapshot for bucket, each in pinned.items()})
+                self._snapshots.let_go(numbers_of(pinned))
             self.take(info)
         raise SnapshotNotFound(f"the snapshots of {info.name} come and go too quickly to be pinned; try again")
 
@@ -304,7 +304,7 @@ class Taking:
             try:
                 # First these and then the look whether they are wanted: who drops a bucket lets them refuse what comes.
                 snapshots = self._snapshots.of(each.bucket)
-                self._check_wanted(each.bucket)
+                self._snapshots.check_alive(each.bucket)
                 snapshot = snapshots.publish(self._facts(each), str(each.path))
             except PartitionDropped:
                 continue  # nobody wants it any more
@@ -340,7 +340,7 @@ class Taking:
             with suppress(PartitionDropped):
                 snapshots = self._snapshots.of(bucket)
                 if snapshots.newest() is None:
-                    self._check_wanted(bucket)
+                    self._snapshots.check_alive(bucket)
                     ids[bucket] = snapshots.publish(facts, "").id
                     self._count(taken=1)
         return ids
@@ -349,10 +349,6 @@ class Taking:
         """Whether a bucket whose log ends there has something that its newest snapshot has not."""
         newest = self._snapshots.of(bucket).newest()
         return end is None or end != (0 if newest is None else newest.offset)
-
-    def _check_wanted(self, bucket: BucketId) -> None:
-        self._catalog.by_id(bucket.table)
-        self._partitions.check_alive(bucket)
 
     def _newest_id(self, bucket: BucketId) -> int | None:
         newest = self._snapshots.of(bucket).newest()

@@ -31,6 +31,11 @@ class BucketId:
         """The public name: the key of every offsets mapping."""
         return f"{self.partition_name}/{self.bucket}" if self.partition_name else str(self.bucket)
 
+    @property
+    def folder(self) -> str:
+        """Where its files are, below whatever holds files of all buckets: numbers only, never a name from outside."""
+        return f"{self.table}/{self.partition}/{self.bucket}"
+
 
 @dataclass(frozen=True, slots=True)
 class PlainTag:

@@ -238,6 +238,11 @@ def chunk_of(bucket: BucketId) -> Chunk:
     return bucket.partition // CHUNK_PARTITIONS, bucket.bucket // CHUNK_BUCKETS
 
 
+def numbers_of(pins: Mapping[BucketId, Pinned]) -> dict[BucketId, int]:
+    """The snapshots of these pins, by bucket."""
+    return {bucket: pinned.snapshot for bucket, pinned in pins.items()}
+
+
 def lost_pins(before: Lease | None, after: Lease | None) -> dict[BucketId, int]:
     """The snapshots that a lease has kept and keeps no more; None is no lease."""
     lost: dict[BucketId, int] = {}

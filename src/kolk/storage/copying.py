@@ -5,7 +5,7 @@ he can look up in between; what he leaves half done means nothing.
 """
 
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 from kolk.runtime.disk import Chunk, Disk
@@ -47,13 +47,15 @@ def digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def finished(steps: Generator[object, None, T]) -> T:
-    """What a generator answers at its end."""
+def finished(steps: Generator[int, None, T], on_step: Callable[[int], object] | None = None) -> T:
+    """What a generator answers at its end; whoever wants to know is told of each step."""
     while True:
         try:
-            next(steps)
+            step = next(steps)
         except StopIteration as end:
             return end.value
+        if on_step is not None:
+            on_step(step)
 
 
 def _parts(disk: Disk, path: str, size: int | None) -> Iterator[Chunk]:

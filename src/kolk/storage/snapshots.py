@@ -145,25 +145,15 @@ class FolderSnapshots:
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """See ``SnapshotStore``."""
-        for file in snapshot.files:
-            source = f"{self._folder(snapshot.id)}/{file.name}"
-            if not self._disk.exists(source):
-                raise Corrupted(f"snapshot {snapshot.id} lacks its file {source}")
-            self._copy(source, f"{folder}/{file.name}", file)
-        self._disk.sync_folder(folder)
+        finished(self._copying_files(snapshot, self._folder(snapshot.id), folder))
 
     def receiving(self, snapshot: Snapshot, source: Path) -> Generator[int, None, None]:
         """Keep a snapshot of another store, whose files are in ``source``, under its number; Corrupted if they are not
         what was kept there. Yields how much was copied. It exists when this is at its end."""
         folder = self._folder(snapshot.id)
         self._disk.make_folder(folder if snapshot.files else self._path)
-        for file in snapshot.files:
-            path = f"{source}/{file.name}"
-            if not self._disk.exists(path):
-                raise Corrupted(f"snapshot {snapshot.id} lacks its file {path}")
-            yield from self._copying(path, f"{folder}/{file.name}", file)
         if snapshot.files:
-            self._disk.sync_folder(folder)
+            yield from self._copying_files(snapshot, str(source), folder)
         self._disk.replace(self._manifest_path(snapshot.id), encode_snapshot(snapshot))
 
     def folder(self, snapshot: Snapshot) -> Path:
@@ -202,6 +192,15 @@ class FolderSnapshots:
             return source is not None
         except FileNotFoundError:
             return False  # its snapshot was removed meanwhile
+
+    def _copying_files(self, snapshot: Snapshot, source: str, target: str) -> Generator[int, None, None]:
+        """Copy the files of a snapshot from one folder into another, durably, part by part."""
+        for file in snapshot.files:
+            path = f"{source}/{file.name}"
+            if not self._disk.exists(path):
+                raise Corrupted(f"snapshot {snapshot.id} lacks its file {path}")
+            yield from self._copying(path, f"{target}/{file.name}", file)
+        self._disk.sync_folder(target)
 
     def _copy(self, source: str, target: str, file: SnapshotFile) -> None:
         """Copy a file, durably but for its name, and see that it is what it should be."""
