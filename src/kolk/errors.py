@@ -3,12 +3,14 @@
     KolkError
     ├── InvalidInput            the caller must change something; retrying is useless
     │   ├── InvalidSchema         a type, column, key or option of a table does not make sense
+    │   │   └── UnknownAggregate    there is no aggregate function of this name, here
     │   ├── InvalidName           a table, column or partition name breaks the naming rule
     │   ├── InvalidRows           rows do not fit the table: type, null, length, unknown column
     │   ├── TooLarge              a row, key or batch is over its limit
     │   ├── InvalidStatement      DDL text that cannot be read
     │   ├── InvalidArgument       any other argument of a call
-    │   └── DeletesDisabled       the table refuses deletes
+    │   ├── DeletesDisabled       the table refuses deletes
+    │   └── AggregateOverflow     an aggregate does not fit the type of its column
     ├── NotFound
     │   ├── TableNotFound
     │   ├── OffsetOutOfRange      the log no longer (or not yet) has this position
@@ -83,6 +85,12 @@ class InvalidSchema(InvalidInput):
     code = 11
 
 
+class UnknownAggregate(InvalidSchema):
+    """There is no aggregate function of this name; one of your own must be registered wherever the table is used."""
+
+    code = 18
+
+
 class InvalidName(InvalidInput):
     """A name breaks the naming rule."""
 
@@ -117,6 +125,12 @@ class DeletesDisabled(InvalidInput):
     """The table's ``table.delete.behavior`` is ``disable``."""
 
     code = 17
+
+
+class AggregateOverflow(InvalidInput):
+    """A sum or product does not fit its column; nothing of the put was applied."""
+
+    code = 19
 
 
 class NotFound(KolkError, LookupError):

@@ -49,7 +49,7 @@ from kolk.model.predicate import Predicate
 from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.write import Action, Write
+from kolk.model.write import Write
 from kolk.runtime.rng import Rng
 from kolk.wire import messages as m
 from kolk.wire.operations import column_text, encode_operations
@@ -505,7 +505,7 @@ def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
         writer=tag.writer.to_bytes(16, "big"),
         seq=tag.seq,
         schema=encode_schema(write.rows.schema),
-        delete=write.action is Action.DELETE,
+        action=write.action.value,
         columns=_list(write.columns),
         mode=write.mode.value,
         schema_id=write.schema_id,

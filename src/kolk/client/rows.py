@@ -19,17 +19,19 @@ Data = Any
 """Rows in any accepted form."""
 
 
-def rows_batch(
-    data: Data, schema: Schema, wanted: Sequence[Column], *, ignorable: bool, fills: bool = False
-) -> pa.RecordBatch:
-    """The wanted columns of ``data``. Unknown columns are refused; known ones left over too, unless ignorable.
+def rows_batch(data: Data, schema: Schema, wanted: Sequence[Column], *, ignorable: bool) -> pa.RecordBatch:
+    """The wanted columns of ``data``. Unknown columns are refused; known ones left over too, unless ignorable."""
+    return batch_of(columns_of(data, schema.columns), schema, wanted, ignorable=ignorable)
 
-    With ``fills``, a column that the data lacks has its default, if there is one.
-    """
-    columns = _columns_of(data, schema)
+
+def batch_of(
+    columns: dict[str, pa.Array], schema: Schema, wanted: Sequence[Column], *, ignorable: bool, fills: bool = False
+) -> pa.RecordBatch:
+    """The wanted ones of some columns. With ``fills``, one that is not there has its default, if it has one."""
     names = {column.name for column in wanted}
     for name in columns:
-        schema.column(name)
+        if name not in names:
+            schema.column(name)
         if not ignorable and name not in names:
             raise InvalidRows(f"the column {name!r} is not wanted here; give only {', '.join(names)}")
     absent = [column for column in wanted if column.name not in columns]
@@ -63,13 +65,14 @@ def key_batch(keys: Data, schema: Schema) -> pa.RecordBatch:
     return rows_batch(keys, schema, wanted, ignorable=True)
 
 
-def _columns_of(data: Data, schema: Schema) -> dict[str, pa.Array]:
+def columns_of(data: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
+    """The columns of ``data`` by their names; values of Python become what the shape says of them."""
     if isinstance(data, Mapping):
-        return _columns_of_dicts([data], schema)
+        return _columns_of_dicts([data], shape)
     if isinstance(data, list | tuple):
-        return _columns_of_dicts(data, schema)
+        return _columns_of_dicts(data, shape)
     if _is_pandas_frame(data):
-        return _columns_of_pandas(data, schema)
+        return _columns_of_pandas(data, shape)
     return _columns_of_table(_table_of(data))
 
 
@@ -83,12 +86,12 @@ def _is_pandas_frame(data: Data) -> bool:
     return type(data).__module__.split(".")[0] == "pandas" and type(data).__name__ == "DataFrame"
 
 
-def _columns_of_pandas(frame: Data, schema: Schema) -> dict[str, pa.Array]:
+def _columns_of_pandas(frame: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
     """Through pandas' own conversion, which drops the index and reads its nullable types.
 
     But for Python's lists and dicts, which it would take by themselves: a dict would become a row, even of a map.
     """
-    nested = {column.name: column for column in schema.columns if column.type.is_nested}
+    nested = {column.name: column for column in shape if column.type.is_nested}
     plain = [
         str(dtype) != "object" or name not in nested for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
     ]
@@ -157,9 +160,9 @@ def _column_array(array: pa.Array, column: Column) -> pa.Array:
     return converted(array, column.type, column.name)
 
 
-def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array]:
+def _columns_of_dicts(rows: Sequence[Any], shape: Sequence[Column]) -> dict[str, pa.Array]:
     if not rows:
-        return {column.name: pa.array([], column.type.arrow) for column in schema.columns}
+        return {column.name: pa.array([], column.type.arrow) for column in shape}
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InvalidRows(f"a row is a dict of column names and values, not a {type(row).__name__}")
@@ -168,4 +171,8 @@ def _columns_of_dicts(rows: Sequence[Any], schema: Schema) -> dict[str, pa.Array
             raise InvalidRows(
                 f"row {place} and row 0 differ in {', '.join(odd)}: give every row the same columns, None for nothing"
             )
-    return {name: array_of([row[name] for row in rows], schema.column(name).type, name) for name in rows[0]}
+    types = {column.name: column.type for column in shape}
+    for name in rows[0]:
+        if name not in types:
+            raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(types)}")
+    return {name: array_of([row[name] for row in rows], types[name], name) for name in rows[0]}

@@ -20,6 +20,7 @@ from kolk.client.scan import OnProgress, Scan
 from kolk.client.service import ScanPages
 from kolk.client.source import source_of
 from kolk.client.where import Where, predicate_of
+from kolk.client.writes import preaggregated, put_write
 from kolk.errors import InvalidArgument, InvalidRows, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
@@ -60,13 +61,36 @@ class Table(Handle):
         """Insert or update rows; atomic per bucket.
 
         A column that has a default may be left out. ``columns`` makes it a partial update of these columns: the others
-        keep their values, and in a new row have their defaults, or null. ``mode="overwrite"``
-        bypasses the table's merge engine. ``tag`` is for completing a put that failed part way: give the same data
-        and the tag of the error, and what was applied is not applied again. A tag stands for its first data: with
-        other data it is answered as done and nothing is written.
+        keep their values, and in a new row have their defaults, or null. ``mode="overwrite"`` bypasses the table's
+        merge engine; ``mode="merge_state"`` gives an aggregation table states instead of values, as ``preaggregate``
+        makes them. Data with a column ``_change_type`` is a changelog: ``+I`` and ``+U`` rows are put, ``-D`` rows are
+        deleted, or, as ``-U`` rows, taken back from aggregates.
+
+        ``tag`` is for completing a put that failed part way: give the same data and the tag of the error, and what was
+        applied is not applied again. A tag stands for its first data: with other data it is answered as done and
+        nothing is written.
         """
         schema = self.schema
-        return self._write(_upsert(schema, data, _targets(schema, columns), MergeMode.parse(mode)), tag)
+        return self._write(put_write(schema, data, _targets(schema, columns), MergeMode.parse(mode)), tag)
+
+    def retract(self, data: Data, columns: Sequence[str] | None = None, *, tag: PlainTag | None = None) -> PutResult:
+        """Take back rows that were put into an aggregation table, where its functions can: a sum subtracts them.
+
+        It is a put whose rows all have the ``_change_type`` ``-D``. Keys without a row are passed over.
+        """
+        schema = self._keyed("retract")
+        if schema.aggregates:
+            write = put_write(schema, data, _targets(schema, columns), MergeMode.ACCUMULATE, retracts=True)
+            return self._write(write, tag)
+        raise InvalidArgument(f"{self.name} is not an aggregation table, so nothing adds up in it; delete rows instead")
+
+    def preaggregate(self, data: Data, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Rows of an aggregation table as states, one row for each key, computed here:
+        ``table.put(table.preaggregate(rows), mode="merge_state")`` does what ``table.put(rows)`` does, and sends less.
+
+        With ``columns``, give the same ones to the put.
+        """
+        return preaggregated(self._keyed("aggregate"), data, _targets(self.schema, columns))
 
     def put_stream(
         self,
@@ -85,7 +109,7 @@ class Table(Handle):
         """
         schema, how = self.schema, MergeMode.parse(mode)
         targets = _targets(schema, columns)
-        writes = (_upsert(schema, data, targets, how) for data in batches)
+        writes = (put_write(schema, data, targets, how) for data in batches)
         if tag is not None:
             _check_tag(tag)
             return self._put_stream(writes, (_following(tag, place) for place in count()))
@@ -416,13 +440,6 @@ class Table(Handle):
         if not schema.primary_key:
             raise InvalidArgument(f"{self.name} is a log table; without a primary key there is nothing to {what} by")
         return schema
-
-
-def _upsert(schema: Schema, data: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
-    chosen = None if targets is None else {*schema.primary_key, *targets}
-    wanted = [column for column in schema.columns if chosen is None or column.name in chosen]
-    rows = rows_batch(data, schema, wanted, ignorable=targets is not None, fills=targets is None)
-    return Write(action=Action.UPSERT, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
 
 
 def _targets(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:

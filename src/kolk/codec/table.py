@@ -6,6 +6,7 @@
             "columns": [{"id": 0, "name": "page", "type": "string", "nullable": false},
                         {"id": 1, "name": "pv", "type": "bigint", "nullable": true, "default": "0"}]}}
 
+A column of an aggregation table also has ``"agg": {"function": "sum"}``, with ``"parameters"`` if there are any.
 A column without a default says nothing of one, and ``next_column_id`` is left out where it is one more than the
 greatest id: so the record of a table that was never altered is what it was in the first version of Kolk. The record of
 an earlier version of the schema is the one that the table had before it was altered.
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kolk.errors import Corrupted, InvalidInput
+from kolk.model.aggregate import Aggregate
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import TableOptions
@@ -91,12 +93,32 @@ def _described(column: Column) -> dict[str, Any]:
         "type": str(column.type),
         "nullable": column.nullable,
         **default,
+        **({} if column.agg is None else {"agg": _described_aggregate(column.agg)}),
     }
+
+
+def _described_aggregate(aggregate: Aggregate) -> dict[str, Any]:
+    parameters = {"parameters": dict(aggregate.parameters)} if aggregate.parameters else {}
+    return {"function": aggregate.name, **parameters}
+
+
+def _aggregate(fields: dict[str, Any] | None) -> Aggregate | None:
+    """As it was written: whether there is such a function is for those to find out who use it."""
+    if fields is None:
+        return None
+    return Aggregate.make(fields["function"], fields.get("parameters"))
 
 
 def _schema(fields: dict[str, Any]) -> Schema:
     columns = (
-        Column(column["name"], column["type"], column["nullable"], default=column.get("default"), id=column["id"])
+        Column(
+            column["name"],
+            column["type"],
+            column["nullable"],
+            default=column.get("default"),
+            agg=_aggregate(column.get("agg")),
+            id=column["id"],
+        )
         for column in fields["columns"]
     )
     return Schema(columns, fields["primary_key"], id=fields["id"], next_column_id=fields.get("next_column_id", 0))

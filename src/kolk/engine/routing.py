@@ -5,8 +5,6 @@ batches.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +14,7 @@ from kolk.codec.bucketing import bucket_of
 from kolk.codec.partitioning import part
 from kolk.engine.partitions import Partitions
 from kolk.errors import PartitionNotFound, TooManyPartitions
-from kolk.merge.engine import Prepared
+from kolk.merge.prepared import Prepared
 from kolk.model.ids import BucketId
 from kolk.model.partition import Layout, check_name
 from kolk.model.schema import Schema
@@ -54,8 +52,8 @@ class Routing:
         # numpy sorts 16-bit numbers by radix: stable, and ten times as fast as wider ones.
         order = np.argsort(codes.astype(np.uint16 if len(counts) <= 2**16 else np.uint32), kind="stable")
         starts = np.cumsum(counts) - counts
-        together = _taken(prepared, order)
-        shares = [_slice(together, int(starts[code]), int(counts[code])) for code in present]
+        together = prepared.take(order)
+        shares = [together.slice(int(starts[code]), int(counts[code])) for code in present]
         return list(zip(buckets, shares, strict=True))
 
     def find(
@@ -113,25 +111,6 @@ def _codes(info: TableInfo, schema: Schema, rows: pa.RecordBatch, spread: int) -
         return [""], codes
     names, places = part(rows, info.partition_columns)
     return names, places * buckets + codes
-
-
-def _taken(prepared: Prepared, order: NDArray[np.int64]) -> Prepared:
-    """The same rows in another order."""
-    indices = pa.array(order)
-    values = None if prepared.values is None else prepared.values.take(indices)
-    keys = itemgetter(*order.tolist())(prepared.keys) if prepared.keys else ()
-    return replace(prepared, keys=keys, rows=prepared.rows.take(indices), values=values)
-
-
-def _slice(prepared: Prepared, start: int, count: int) -> Prepared:
-    rows = prepared.rows.slice(start, count)
-    return replace(
-        prepared,
-        write=replace(prepared.write, rows=rows),
-        keys=prepared.keys[start : start + count],
-        rows=rows,
-        values=None if prepared.values is None else prepared.values.slice(start, count),
-    )
 
 
 def _is_there(info: TableInfo, layout: Layout | None, names: list[str], code: int) -> bool:

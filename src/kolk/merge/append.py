@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from kolk.errors import DeletesDisabled
 from kolk.merge.changes import Changes, appended
-from kolk.merge.engine import Prepared
+from kolk.merge.prepared import Prepared
 from kolk.merge.rules import LastRow
 from kolk.model.schema import Schema
 from kolk.model.translation import translated_write

@@ -61,6 +61,8 @@ class Verdicts:
 
     keys: Sequence[bytes]
     olds: pa.BinaryArray
+    stored: pa.RecordBatch | None = None
+    """The old rows, those that there are, if somebody has decoded them."""
     rows: pa.RecordBatch | None
     values: pa.BinaryArray | None
     inserted: Mask
@@ -126,11 +128,20 @@ def with_ops(rows: pa.RecordBatch, ops: "ChangeKind | np.ndarray") -> pa.RecordB
     )
 
 
+def _needed(verdicts: Verdicts, codec: RowCodecs, needed: Mask) -> pa.RecordBatch:
+    """The old rows that the changelog shows."""
+    if verdicts.stored is None:
+        return codec.decode(verdicts.olds.filter(pa.array(needed)))
+    found = verdicts.olds.is_valid().to_numpy(zero_copy_only=False)
+    shown = needed[found]
+    return verdicts.stored if shown.all() else verdicts.stored.filter(pa.array(shown))
+
+
 def _interleave(verdicts: Verdicts, codec: RowCodecs, before: Mask, touched: Mask) -> pa.RecordBatch:
     """The changelog rows in key order: one ``take`` over the old rows followed by the new rows."""
     stored = verdicts.inserted | verdicts.updated
     needed = before | verdicts.deleted
-    olds = codec.decode(verdicts.olds.filter(pa.array(needed)))
+    olds = _needed(verdicts, codec, needed)
     rows = olds if verdicts.rows is None else pa.concat_batches([olds, verdicts.rows])
 
     last = np.cumsum(np.where(before, 2, 1) * touched) - 1

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type
 from kolk.codec.versions import RowCodecs
-from kolk.model.options import MergeEngine, MergeMode, TableOptions
+from kolk.model.options import MergeEngine, TableOptions
 from kolk.model.schema import Column, Schema
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -97,12 +97,10 @@ class Versioned:
         return versions
 
 
-def rule_for(options: TableOptions, schema: Schema, codec: RowCodecs, mode: MergeMode) -> Rule:
-    """The rule of a table for one merge mode; overwriting is what the default engine does."""
-    if mode is MergeMode.OVERWRITE:
-        return LastRow()
+def rule_for(options: TableOptions, schema: Schema, codec: RowCodecs) -> Rule:
+    """The rule of a table; what an aggregation table does not aggregate, it treats as the default engine does."""
     match options.merge_engine:
-        case MergeEngine.DEFAULT:
+        case MergeEngine.DEFAULT | MergeEngine.AGGREGATION:
             return LastRow()
         case MergeEngine.FIRST_ROW:
             return FirstRow()

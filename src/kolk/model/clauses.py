@@ -1,14 +1,16 @@
 """The clauses that several DDL statements share: names, column definitions, literals, options; read and written.
 
-A column is defined in the same words wherever one is: ``name TYPE [NOT NULL] [DEFAULT literal]``. What Kolk would have
+A column is defined in the same words wherever one is: ``name TYPE [FUNCTION[(parameter = value, ...)]]
+[NOT NULL] [DEFAULT literal]``. What Kolk would have
 to drop it refuses, pointing at the place.
 """
 
-import re
 from dataclasses import dataclass
 from functools import partial
 
+from kolk.model.aggregate import canonical, read_aggregate
 from kolk.model.defaults import default_literal
+from kolk.model.functions import is_function
 from kolk.model.kinds import Kind
 from kolk.model.names import TableName, check_name
 from kolk.model.schema import COLUMNS_MAX, Column
@@ -18,10 +20,6 @@ from kolk.model.types import read_type
 LIST_LENGTH_MAX = COLUMNS_MAX + 1
 """All the columns a table may have, and its primary key."""
 
-_AGGREGATES = re.compile(
-    "sum|product|max|min|(?:last|first)_value(?:_ignore_nulls)?|listagg|string_agg|bool_(?:and|or)|rbm(?:32|64)",
-    re.IGNORECASE,
-)
 _TYPED = ("DATE", "TIME", "TIMESTAMP")
 _RESERVED = frozenset({"if", "primary"})
 """The words that begin something else where a name may stand."""
@@ -53,11 +51,10 @@ def column_name(reader: Reader) -> str:
 
 
 def column_definition(reader: Reader) -> Column:
-    """``name TYPE [NOT NULL] [DEFAULT literal]``, the last two in any order."""
+    """``name TYPE [FUNCTION] [NOT NULL] [DEFAULT literal]``, all but the first two in any order."""
     start = reader.token
     name, type = column_name(reader), read_type(reader)
-    _refuse_aggregate(reader)
-    nullable, default = True, Literal(None, is_quoted=False)
+    nullable, default, agg = True, Literal(None, is_quoted=False), None
     while True:
         if reader.accept_all("NOT", "NULL"):
             nullable = False
@@ -65,10 +62,11 @@ def column_definition(reader: Reader) -> Column:
             token, default = reader.token, literal(reader)
             if default.text is not None and not default.is_quoted and type.kind in (Kind.STRING, Kind.CHAR):
                 reader.refuse(token, f"the default of a {type} stands in single quotes")
+        elif agg is None and _is_aggregate(reader.token):
+            agg = str(read_aggregate(reader))
         else:
             break
-        _refuse_aggregate(reader)
-    return reader.checked(start, partial(Column, name, type, nullable, default=default.text))
+    return reader.checked(start, partial(Column, name, type, nullable, default=default.text, agg=agg))
 
 
 def refuse_comment(reader: Reader, what: str) -> None:
@@ -121,13 +119,8 @@ def _option(reader: Reader) -> tuple[Token, str]:
     return key, reader.string("a value in single quotes").text
 
 
-def _refuse_aggregate(reader: Reader) -> None:
-    if reader.token.kind is TokenKind.WORD and _AGGREGATES.fullmatch(reader.token.text):
-        reader.refuse(
-            reader.token,
-            f"{reader.token.text}: the aggregation merge engine is not available in this version;"
-            " leave the aggregate function out",
-        )
+def _is_aggregate(token: Token) -> bool:
+    return token.kind is TokenKind.WORD and is_function(canonical(token.text))
 
 
 # --- text
@@ -137,7 +130,8 @@ def column_text(column: Column) -> str:
     """A column as ``column_definition`` reads it back."""
     required = "" if column.nullable else " NOT NULL"
     default = "" if column.default is None else f" DEFAULT {default_literal(column.default, column.type)}"
-    return f"{quoted_name(column.name)} {column.type.ddl}{required}{default}"
+    agg = "" if column.agg is None else f" {column.agg.ddl}"
+    return f"{quoted_name(column.name)} {column.type.ddl}{agg}{required}{default}"
 
 
 def quoted_name(name: str) -> str:

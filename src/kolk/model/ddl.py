@@ -3,7 +3,7 @@
 It exists so that people and Spark jobs can say in SQL what the Python API says in calls::
 
     CREATE TABLE [IF NOT EXISTS] [database.]table (
-        column TYPE [NOT NULL] [DEFAULT literal] [PRIMARY KEY [NOT ENFORCED]], ...
+        column TYPE [FUNCTION[(parameter = value, ...)]] [NOT NULL] [DEFAULT literal] [PRIMARY KEY [NOT ENFORCED]], ...
         [PRIMARY KEY (column, ...) [NOT ENFORCED]]
     ) [PARTITIONED BY (column, ...)] [DISTRIBUTED [BY (column, ...)] INTO n BUCKETS]
       [WITH ('option' = 'value', ...)]
@@ -15,10 +15,9 @@ It exists so that people and Spark jobs can say in SQL what the Python API says 
     DESCRIBE table | DESC table
 
 Keywords are read in any case; names are kept as written, and need `backticks` or "double quotes" if they are
-not a plain word. This module runs nothing and guesses nothing: what it would have to drop (comments on
-columns, aggregate functions, for now) it refuses, pointing at the place. It reads one statement
-of at most 1 MiB, recurses no deeper than types may be nested, and whatever the text, it raises nothing but
-``InvalidInput``.
+not a plain word. This module runs nothing and guesses nothing: what it would have to drop (comments on columns) it
+refuses, pointing at the place. It reads one statement of at most 1 MiB, recurses no deeper than types may be nested,
+and whatever the text, it raises nothing but ``InvalidInput``.
 """
 
 from collections.abc import Mapping

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from kolk.errors import InvalidSchema
+from kolk.model.aggregate import Aggregate
+from kolk.model.aggregation import completed
 from kolk.model.kinds import Kind
 from kolk.model.options import KV_TTL_COLUMN
 from kolk.model.schema import COLUMNS_MAX, SCHEMA_ID_MAX, Column, Schema, data_type
@@ -132,12 +134,14 @@ class _Draft:
         old = self._spec.schema
         if tuple(self._columns) == old.columns:
             raise InvalidSchema("this alter changes nothing; leave it out")
-        schema = Schema(self._columns, self._names(old.primary_key), id=old.id + 1, next_column_id=self._next_id)
+        columns = [self._by_renamed(column) for column in self._columns]
+        schema = Schema(columns, self._names(old.primary_key), id=old.id + 1, next_column_id=self._next_id)
         options = replace(
             self._spec.options,
             version_column=self._name(self._spec.options.version_column),
             kv_ttl_column=self._name(self._spec.options.kv_ttl_column),
         )
+        schema = completed(schema, options)
         return replace(self._spec, schema=schema, bucket_key=self._names(self._spec.bucket_key), options=options)
 
     def _add(self, column: Column, place: AddColumn) -> None:
@@ -160,11 +164,20 @@ class _Draft:
             raise InvalidSchema(
                 f"{column.name!r} is the {KV_TTL_COLUMN}, which holds the time of every row; it cannot be dropped"
             )
+        self._check_decides(column)
         if len(self._columns) == 1:
             raise InvalidSchema(
                 f"{column.name!r} is the only column, and a table has one at least; drop the table instead"
             )
         self._columns.remove(column)
+
+    def _check_decides(self, column: Column) -> None:
+        """Whether another column is chosen by this one."""
+        for other in self._columns:
+            if other.agg is not None and other.agg.get("by") in self._names_of(column):
+                raise InvalidSchema(
+                    f"{column.name!r} decides about {other.name!r}, which is {other.agg}; drop that one first"
+                )
 
     def _rename(self, column: Column, to: str) -> None:
         if self._is_partition(column):
@@ -215,6 +228,18 @@ class _Draft:
             )
         if self._is_partition(column):
             raise InvalidSchema(f"{column.name!r} is a partition column; it cannot be {what}")
+
+    def _by_renamed(self, column: Column) -> Column:
+        """A column that another one decides about follows when that is renamed."""
+        by = None if column.agg is None else column.agg.get("by")
+        if column.agg is None or by is None or by not in self._spec.schema.names:
+            return column
+        parameters = {**dict(column.agg.parameters), "by": self._name(by)}
+        return replace(column, agg=Aggregate.make(column.agg.name, parameters))
+
+    def _names_of(self, column: Column) -> set[str]:
+        """The names that a column has, and had before this alter."""
+        return {column.name} | {old.name for old in self._spec.schema.columns if old.id == column.id}
 
     def _is_partition(self, column: Column) -> bool:
         """Partitions are named by the names and values of these columns, so both stay as they are."""

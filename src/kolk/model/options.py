@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TypeVar
 
 from kolk.errors import InvalidArgument, InvalidSchema
+from kolk.model.aggregate import Aggregate
 from kolk.model.auto_partition import (
     AUTO_PARTITION_GRACE,
     AUTO_PARTITION_OPTIONS,
@@ -29,6 +30,7 @@ class MergeEngine(Enum):
     DEFAULT = "default"
     FIRST_ROW = "first_row"
     VERSIONED = "versioned"
+    AGGREGATION = "aggregation"
 
 
 class MergeMode(Enum):
@@ -38,6 +40,8 @@ class MergeMode(Enum):
     """Merge by the table's engine."""
     OVERWRITE = "overwrite"
     """Bypass the engine: what is put stands."""
+    MERGE_STATE = "merge_state"
+    """Of an aggregation table: what is put is states, aggregated before they were sent, which are merged."""
 
     @staticmethod
     def parse(text: str) -> "MergeMode":
@@ -66,6 +70,7 @@ class ChangelogImage(Enum):
 
 
 MERGE_ENGINE = "table.merge-engine"
+FALLBACK = "fields.default.agg"
 VERSION_COLUMN = "table.merge-engine.versioned.ver-column"
 DELETE_BEHAVIOR = "table.delete.behavior"
 CHANGELOG_IMAGE = "table.changelog.image"
@@ -76,7 +81,7 @@ KV_TTL_COLUMN = "table.kv.ttl.column"
 LOG_TTL = "table.log.ttl"
 LOG_BYTES_MAX = "table.log.max-bytes"
 DYNAMIC_PARTITIONS = "table.dynamic-partition.enabled"
-_FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, CHANGELOG_IMAGE, KV_TTL, KV_TTL_COLUMN)
+_FOR_KEYS = (MERGE_ENGINE, VERSION_COLUMN, FALLBACK, DELETE_BEHAVIOR, CHANGELOG_IMAGE, KV_TTL, KV_TTL_COLUMN)
 _FOR_LOGS = (LOG_TTL, LOG_BYTES_MAX)
 _FOR_PARTITIONS = (DYNAMIC_PARTITIONS, *AUTO_PARTITION_OPTIONS)
 CHANGEABLE = (
@@ -102,6 +107,8 @@ class TableOptions:
 
     merge_engine: MergeEngine = MergeEngine.DEFAULT
     version_column: str | None = None
+    fallback: Aggregate | None = None
+    """The function of columns that name none, of an aggregation table."""
     delete_behavior: DeleteBehavior = DeleteBehavior.ALLOW
     changelog_image: ChangelogImage = ChangelogImage.FULL
     kv_ttl_ms: int | None = None
@@ -151,6 +158,7 @@ class TableOptions:
             CHANGELOG_IMAGE: self.changelog_image.value,
         }
         shown |= {VERSION_COLUMN: self.version_column} if self.version_column else {}
+        shown |= {FALLBACK: str(self.fallback)} if self.fallback else {}
         shown |= {} if self.kv_ttl_ms is None else {KV_TTL: duration_text(self.kv_ttl_ms)}
         shown |= {KV_TTL_COLUMN: self.kv_ttl_column} if self.kv_ttl_column else {}
         return shown | self.log_text
@@ -181,14 +189,21 @@ def _key_table_options(options: Mapping[str, str], schema: Schema) -> TableOptio
     engine = _choice(MergeEngine, options, MERGE_ENGINE, MergeEngine.DEFAULT)
     allow = DeleteBehavior.ALLOW if engine is MergeEngine.DEFAULT else DeleteBehavior.IGNORE
     behavior = _choice(DeleteBehavior, options, DELETE_BEHAVIOR, allow)
-    if behavior is DeleteBehavior.ALLOW and engine is not MergeEngine.DEFAULT:
+    if behavior is DeleteBehavior.ALLOW and engine in (MergeEngine.FIRST_ROW, MergeEngine.VERSIONED):
         raise InvalidSchema(f"{DELETE_BEHAVIOR}=allow does not go with the {engine.value} merge engine")
+    image = _choice(ChangelogImage, options, CHANGELOG_IMAGE, ChangelogImage.FULL)
+    if image is ChangelogImage.WAL and engine is MergeEngine.AGGREGATION:
+        raise InvalidSchema(
+            f"{CHANGELOG_IMAGE}=wal does not go with the aggregation merge engine: what an update replaced is needed to"
+            " take it back; leave the option out"
+        )
     ttl_ms = _ttl(KV_TTL, options.get(KV_TTL, _OFF))
     return TableOptions(
         merge_engine=engine,
         version_column=_version_column(options.get(VERSION_COLUMN), engine, schema),
+        fallback=_fallback(options.get(FALLBACK), engine),
         delete_behavior=behavior,
-        changelog_image=_choice(ChangelogImage, options, CHANGELOG_IMAGE, ChangelogImage.FULL),
+        changelog_image=image,
         kv_ttl_ms=ttl_ms,
         kv_ttl_column=_ttl_column(options.get(KV_TTL_COLUMN), ttl_ms, schema),
         log_ttl_ms=_ttl(LOG_TTL, options.get(LOG_TTL, _OFF)),
@@ -260,6 +275,14 @@ def _log_bytes_max(text: str) -> int | None:
     if len(text) > 18 or not text.isascii() or not text.isdigit() or not int(text):
         raise InvalidSchema(f"{LOG_BYTES_MAX} is a number of bytes, or {_OFF} for no limit, not {text[:100]!r}")
     return int(text)
+
+
+def _fallback(text: str | None, engine: MergeEngine) -> Aggregate | None:
+    if text is None:
+        return None
+    if engine is not MergeEngine.AGGREGATION:
+        raise InvalidSchema(f"{FALLBACK} goes with {MERGE_ENGINE}=aggregation only")
+    return Aggregate.parse(text)
 
 
 def _version_column(name: str | None, engine: MergeEngine, schema: Schema) -> str | None:

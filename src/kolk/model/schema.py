@@ -6,6 +6,7 @@ table's schema; how one version becomes the next is ``kolk.model.evolution``'s b
 tables, options or bytes.
 """
 
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from kolk.errors import InvalidRows, InvalidSchema
+from kolk.model.aggregate import Aggregate
 from kolk.model.defaults import default_literal, default_text
+from kolk.model.functions import Function, function, is_function
 from kolk.model.names import check_name
 from kolk.model.types import DataType
 
@@ -30,9 +33,10 @@ SCHEMA_ID_MAX = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``Column("pv", "bigint", default=0)``. The schema gives the id.
+    """One column: ``Column("pv", "bigint", default=0)``, ``Column("pv", "bigint", agg="sum")``.
 
-    ``default`` is kept as text, whatever it was given as; see ``kolk.model.defaults``.
+    The schema gives the id. ``default`` is kept as text, whatever it was given as; see ``kolk.model.defaults``.
+    ``agg`` is the aggregate function of a column of an aggregation table; see ``kolk.model.functions``.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Column:
     nullable: bool = True
     id: int = -1
     default: str | None = None
+    agg: Aggregate | None = None
 
     def __init__(
         self,
@@ -48,16 +53,34 @@ class Column:
         nullable: bool = True,
         *,
         default: object = None,
-        agg: str | None = None,
+        agg: "str | Aggregate | None" = None,
+        params: Mapping[str, object] | None = None,
         id: int = -1,
     ) -> None:
-        if agg is not None:
-            raise InvalidSchema(f"the column {name!r}: aggregate functions are not available in this version")
         object.__setattr__(self, "name", check_name(name, "column"))
         object.__setattr__(self, "type", data_type(type))
         object.__setattr__(self, "nullable", bool(nullable))
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "default", None if default is None else default_text(default, self.type, name))
+        object.__setattr__(self, "agg", _aggregate(agg, params, self.type, name))
+
+    @property
+    def function(self) -> Function | None:
+        """The aggregate function; UnknownAggregate if it is one that nobody has registered here."""
+        return None if self.agg is None else function(self.agg.name)
+
+    @property
+    def is_retractable(self) -> bool:
+        """Whether what a put gives can be taken back."""
+        function = self.function
+        return self.agg is not None and function is not None and function.is_retractable(function.values_of(self.agg))
+
+    @property
+    def input(self) -> DataType:
+        """The type of what a put gives: the column's own, unless its function makes something else of it."""
+        if self.agg is None:
+            return self.type
+        return function(self.agg.name).input(self.agg, self.type)
 
     @property
     def arrow(self) -> pa.Field:
@@ -66,7 +89,8 @@ class Column:
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" DEFAULT {default_literal(self.default, self.type)}"
-        return f"{self.name} {self.type}{'' if self.nullable else ' NOT NULL'}{default}"
+        agg = "" if self.agg is None else f" {self.agg.ddl}"
+        return f"{self.name} {self.type}{agg}{'' if self.nullable else ' NOT NULL'}{default}"
 
 
 @dataclass(frozen=True)
@@ -102,14 +126,22 @@ class Schema:
 
     @staticmethod
     def from_arrow(
-        arrow: pa.Schema, primary_key: Sequence[str] | str = (), *, agg: Mapping[str, str] | None = None
+        arrow: pa.Schema, primary_key: Sequence[str] | str = (), *, agg: "Mapping[str, str | Aggregate] | None" = None
     ) -> "Schema":
-        """A schema with the columns of an Arrow schema."""
+        """A schema with the columns of an Arrow schema; ``agg`` names their functions: ``{"pv": "sum"}``."""
         if not isinstance(arrow, pa.Schema):
             raise InvalidSchema(f"from_arrow takes a pyarrow.Schema, not a {type(arrow).__name__}")
-        if agg:
-            raise InvalidSchema("aggregate functions are not available in this version")
-        columns = (Column(field.name, DataType.from_arrow(field.type), field.nullable) for field in arrow)
+        if not isinstance(agg or {}, Mapping):
+            raise InvalidSchema("agg is a dict of columns and their aggregate functions, such as {'pv': 'sum'}")
+        functions = dict(agg or {})
+        columns = [
+            Column(field.name, DataType.from_arrow(field.type), field.nullable, agg=functions.pop(field.name, None))
+            for field in arrow
+        ]
+        if functions:
+            raise InvalidSchema(
+                f"agg names {next(iter(functions))!r}, which is not a column; they are {', '.join(arrow.names)}"
+            )
         return Schema(columns, primary_key)
 
     @cached_property
@@ -135,6 +167,16 @@ class Schema:
     def value_columns(self) -> tuple[Column, ...]:
         """The columns outside the primary key, in schema order."""
         return tuple(column for column in self.columns if column.name not in self.primary_key)
+
+    @cached_property
+    def aggregates(self) -> bool:
+        """Whether it is of an aggregation table: columns have functions."""
+        return any(column.agg is not None for column in self.columns)
+
+    @cached_property
+    def input_columns(self) -> tuple[Column, ...]:
+        """The columns as a put gives them: of the type that their functions take, with nulls where those count them."""
+        return tuple(column if column.agg is None else _input(column) for column in self.columns)
 
     def column(self, name: str) -> Column:
         """The column of this name; an error that lists the names if there is none."""
@@ -182,6 +224,43 @@ def _columns(given: object) -> tuple[Column, ...]:
     return tuple(columns)
 
 
+def _aggregate(given: object, params: object, type: DataType, name: str) -> Aggregate | None:
+    """An aggregate as it is kept. One that was stored is kept even if nobody knows it, so that the table can be seen;
+    whoever wants to use it is told."""
+    if given is None:
+        if params:
+            raise InvalidSchema(f"the column {name!r} has parameters, but no aggregate function; give agg, too")
+        return None
+    try:
+        if isinstance(given, Aggregate):
+            aggregate = given
+            if not is_function(aggregate.name):
+                return aggregate
+        else:
+            aggregate = Aggregate.parse(given)  # pyright: ignore[reportArgumentType] - it refuses what is no text
+        if params is not None:
+            aggregate = Aggregate.make(aggregate.name, {**dict(aggregate.parameters), **_mapping(params)})
+        return function(aggregate.name).check(aggregate, type)
+    except InvalidSchema as error:
+        raise _renewed(error, f"the aggregate function of the column {name!r}: {error}") from None
+
+
+def _renewed(error: InvalidSchema, message: str) -> InvalidSchema:
+    return builtins.type(error)(message)
+
+
+def _mapping(params: object) -> dict[str, object]:
+    if not isinstance(params, Mapping):
+        raise InvalidSchema("params is a dict of parameters and their values")
+    return {str(key): value for key, value in params.items()}
+
+
+def _input(column: Column) -> Column:
+    assert column.function is not None
+    nullable = column.nullable or column.function.is_total
+    return Column(column.name, column.input, nullable, id=column.id)
+
+
 def _numbered(columns: tuple[Column, ...], key: tuple[str, ...], next_id: int) -> tuple[Column, ...]:
     """Give fresh ids where there are none; key columns are never null."""
     keys = frozenset(key)
@@ -214,9 +293,27 @@ def _check(schema: Schema) -> None:
         raise InvalidSchema("column names must differ in more than case: Spark does not tell them apart")
     if len({column.id for column in schema.columns}) < len(names):
         raise InvalidSchema("column ids must differ")
-    if sum(len(column.default.encode()) for column in schema.columns if column.default) > DEFAULTS_BYTES_MAX:
-        raise InvalidSchema(f"the defaults of a table take at most {DEFAULTS_BYTES_MAX:,} bytes together")
+    texts = [text for column in schema.columns for text in (column.default, str(column.agg or "")) if text]
+    if sum(len(text.encode()) for text in texts) > DEFAULTS_BYTES_MAX:
+        raise InvalidSchema(
+            f"the defaults and aggregate functions of a table take at most {DEFAULTS_BYTES_MAX:,} bytes together"
+        )
     _check_key(schema)
+    for column in schema.columns:
+        if column.agg is not None and (by := column.agg.get("by")) is not None:
+            _check_by(schema, column, by)
+
+
+def _check_by(schema: Schema, column: Column, by: str) -> None:
+    """The column that decides holds the greatest, or least, that it has seen: there is nothing else to compare with."""
+    assert column.agg is not None
+    extreme = "max" if column.agg.name == "max_by" else "min"
+    decider = schema.column(by) if by in schema.names else None
+    if decider is None or decider.agg is None or decider.agg.name != extreme:
+        raise InvalidSchema(
+            f"the column {column.name!r} is {column.agg}, so {by!r} must be a column with the aggregate function"
+            f" {extreme}, which keeps the value to compare with"
+        )
 
 
 def _check_key(schema: Schema) -> None:
@@ -229,6 +326,11 @@ def _check_key(schema: Schema) -> None:
         if name not in names:
             raise InvalidSchema(f"the primary key column {name!r} is not a column; they are {', '.join(names)}")
         type = schema.column(name).type
+        if schema.column(name).agg is not None:
+            raise InvalidSchema(
+                f"the primary key column {name!r} has the aggregate function {schema.column(name).agg}; a key is never"
+                " merged, so leave it out"
+            )
         if schema.column(name).default is not None:
             raise InvalidSchema(
                 f"the primary key column {name!r} has a default; every row gives its key, so leave it out"

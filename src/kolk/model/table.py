@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kolk.errors import InvalidArgument, InvalidSchema
+from kolk.model.aggregation import completed, declared
 from kolk.model.ids import NO_PARTITION, BucketId, TableId
 from kolk.model.names import TableName
 from kolk.model.options import BUCKET_COUNT, BUCKET_KEY, MERGE_ENGINE, TableOptions
@@ -48,16 +49,18 @@ class TableSpec:
             if not isinstance(bucket_key, Iterable) or not all(isinstance(name, str) for name in bucket_key):
                 raise InvalidSchema(f"bucket_key is a list of column names, not {bucket_key!r}")
             _say(text, BUCKET_KEY, ",".join([bucket_key] if isinstance(bucket_key, str) else bucket_key))
+        schema, text = declared(schema, text)
         parts = check_partition_by(partition_by, schema)
         count, key = _bucket_count(text.get(BUCKET_COUNT, "1")), _bucket_key(text.get(BUCKET_KEY), schema, parts)
         if count > 1:
             _check_hashable(key, schema)
+        parsed = TableOptions.parse(text, schema, parts)
         return TableSpec(
             name=TableName.parse(name),
-            schema=schema,
+            schema=completed(schema, parsed),
             buckets=count,
             bucket_key=key,
-            options=TableOptions.parse(text, schema, parts),
+            options=parsed,
             partition_by=parts,
         )
 

@@ -5,7 +5,7 @@ what was widened is cast. Backward, for a handle that is older than the table, a
 ``SchemaChanged`` says so, and nothing is rounded or cut. Whole columns are translated, never single rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,16 +14,16 @@ import pyarrow.compute as pc
 from kolk.errors import SchemaChanged
 from kolk.model.defaults import default_values
 from kolk.model.kinds import Kind
+from kolk.model.options import MergeMode
 from kolk.model.schema import Column, Schema
-from kolk.model.write import Action, Write, expected_columns
+from kolk.model.write import Action, Write, expected_columns, left_out
 
 _REFRESH = "call table.refresh() to see the table as it is now"
 
 
 def translated(rows: pa.RecordBatch, source: Schema, columns: Sequence[Column]) -> pa.RecordBatch:
     """Rows with columns of ``source``, under these columns; those that they have in common must be among the rows."""
-    arrays = [_translated(rows, source.by_id.get(column.id), column) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
+    return _under(rows, source.by_id, columns)
 
 
 def common_names(columns: Sequence[Column], source: Schema) -> list[str]:
@@ -34,19 +34,28 @@ def common_names(columns: Sequence[Column], source: Schema) -> list[str]:
 def translated_write(write: Write, source: Schema, target: Schema) -> Write:
     """A write that was made for one version as one for a later version.
 
-    Target columns that are gone are left out, also if none is left.
+    Target columns that are gone are left out, also if none is left. Of an aggregation table, columns that are new are
+    none of the write's: there is nothing to add to them.
     """
     if source.id == target.id:
         return write
     names = None
     if write.columns is not None:
         names = tuple(common_names([source.column(name) for name in write.columns], target))
-    columns = (
-        target.key_columns
-        if write.action is Action.DELETE
-        else expected_columns(target, write.action, names, write.mode)
-    )
-    return replace(write, rows=translated(write.rows, source, columns), columns=names, schema_id=target.id)
+    elif target.aggregates and write.action is not Action.DELETE and write.mode is not MergeMode.OVERWRITE:
+        names = left_out(target, common_names(source.columns, target))
+    if write.action is Action.DELETE:
+        return replace(
+            write, rows=translated(write.rows, source, target.key_columns), columns=names, schema_id=target.id
+        )
+    given = {column.id: column for column in expected_columns(source, write.action, write.columns, write.mode)}
+    wanted = expected_columns(target, write.action, names, write.mode)
+    return replace(write, rows=_under(write.rows, given, wanted), columns=names, schema_id=target.id)
+
+
+def _under(rows: pa.RecordBatch, source: Mapping[int, Column], columns: Sequence[Column]) -> pa.RecordBatch:
+    arrays = [_translated(rows, source.get(column.id), column) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
 
 
 def filled(column: Column, rows: int) -> pa.Array:

@@ -1,11 +1,12 @@
 """A write as it is asked for: what to do, to which rows, of which columns."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
 
-from kolk.errors import InvalidRows
+from kolk.errors import InvalidArgument, InvalidRows
 from kolk.model.options import MergeMode
 from kolk.model.schema import Column, Schema
 
@@ -15,6 +16,16 @@ class Action(Enum):
 
     UPSERT = "upsert"
     DELETE = "delete"
+    CHANGE = "change"
+    """Each row says in ``_change_type`` whether it comes or goes, as in a changelog."""
+
+    @staticmethod
+    def parse(text: str) -> "Action":
+        """Clients write the word."""
+        actions = {action.value: action for action in Action}
+        if text not in actions:
+            raise InvalidArgument(f"an action is one of {', '.join(actions)}, not {text[:60]!r}")
+        return actions[text]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +33,8 @@ class Write:
     """Rows that have the key columns and the target columns.
 
     ``columns`` names the target columns outside the key; None means the whole row. The rows of a delete have
-    the key columns alone. ``schema_id`` is the version of the table's schema that all names and types are of; 0 is the
-    current one.
+    the key columns alone, those of changes have ``CHANGE`` behind all others. ``schema_id`` is the version of the
+    table's schema that all names and types are of; 0 is the current one.
     """
 
     action: Action
@@ -33,6 +44,10 @@ class Write:
     schema_id: int = 0
 
 
+CHANGE = Column("_change_type", "tinyint", nullable=False)
+"""A ``ChangeKind`` by its number."""
+
+
 def expected_columns(
     schema: Schema, action: Action, columns: tuple[str, ...] | None, mode: MergeMode
 ) -> tuple[Column, ...]:
@@ -40,6 +55,8 @@ def expected_columns(
     is_log = not schema.primary_key
     if mode is not MergeMode.ACCUMULATE and is_log:
         raise InvalidRows("a log table takes mode='accumulate' only: there is nothing to overwrite")
+    if action is Action.CHANGE and is_log:
+        raise InvalidRows(f"a log table takes rows as they are; leave {CHANGE.name} out")
     if columns is not None and is_log:
         raise InvalidRows("a log table takes whole rows only")
     if is_log and action is Action.DELETE:
@@ -48,10 +65,22 @@ def expected_columns(
         _check_targets(schema, action, columns)
     if action is Action.DELETE:
         return schema.key_columns
-    if columns is None:
-        return schema.columns
-    chosen = {*schema.primary_key, *columns}
-    return tuple(column for column in schema.columns if column.name in chosen)
+    given = schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns
+    if columns is not None:
+        chosen = {*schema.primary_key, *columns}
+        given = tuple(column for column in given if column.name in chosen)
+    return (*given, CHANGE) if action is Action.CHANGE else given
+
+
+def left_out(schema: Schema, names: Collection[str]) -> tuple[str, ...] | None:
+    """The target columns of a put to an aggregation table that gives these columns: None if they are all.
+
+    What is left out keeps its value, and in a new row has its default: a default is what a row begins with, not
+    something to be added once more with every put. A column that counts rows counts them, given or not.
+    """
+    values = [column for column in schema.value_columns if column.agg is not None]
+    kept = [column for column in values if column.name in names or (column.function and column.function.is_optional)]
+    return None if len(kept) == len(values) else tuple(column.name for column in kept)
 
 
 def _check_targets(schema: Schema, action: Action, columns: tuple[str, ...]) -> None:

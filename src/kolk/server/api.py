@@ -68,7 +68,7 @@ class Api:
         """Write rows; the answer is the end offsets."""
         info = self._table(principal, put.table, Operation.WRITE)
         served.table = str(info.name)
-        action = WriteAction.DELETE if put.delete else WriteAction.UPSERT
+        action = WriteAction.parse(put.action)
         columns, mode = None if put.columns is None else tuple(put.columns), MergeMode.parse(put.mode)
         schema = self._engine.schema(info.id, put.schema_id)
         wanted = expected_columns(schema, action, columns, mode)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from kolk.codec.row import stored_values
 from kolk.merge.changes import KvWrites
-from kolk.merge.engine import Prepared
+from kolk.merge.prepared import Prepared
 from kolk.storage.kv import Kv
 
 

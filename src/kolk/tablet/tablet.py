@@ -33,7 +33,8 @@ from kolk.codec.key import ROW_PREFIX
 from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
-from kolk.merge.engine import Merger, Prepared
+from kolk.merge.engine import Merger
+from kolk.merge.prepared import Prepared
 from kolk.model.ids import BucketId, PlainTag, SystemTag, SystemWork, WriteTag
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import ROWS_END, Kv
@@ -399,7 +400,8 @@ class Tablet:
         prepared, merger = pending.prepared, self._merger
         if prepared.schema.id != merger.schema.id:
             try:
-                pending.prepared = merger.prepare(replace(prepared.write, schema_id=prepared.schema.id))
+                renewed = merger.prepare(replace(prepared.write, schema_id=prepared.schema.id))
+                pending.prepared = renewed.only(prepared.keys)
             except Exception as error:  # noqa: BLE001 - it fails alone; its caller raises this
                 pending.error = error
                 return False

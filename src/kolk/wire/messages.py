@@ -22,7 +22,7 @@ from kolk.model.scan import NONCE_LENGTH_MAX, Resumed
 from kolk.wire.keeping import AboutKeeping, LeaseId
 from kolk.wire.message import BucketNames, Message, Names, Number, Offset, Table, Version
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised when an older peer would misunderstand; both sides must have the same."""
 
 HEAD_BYTES_MAX = 4 * 2**20
@@ -53,6 +53,7 @@ class ColumnText(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     nullable: bool = True
     default: str | None = None
+    agg: str | None = None
 
 
 class CreateTable(Message, frozen=True, tag="create"):
@@ -283,7 +284,7 @@ class Put(Message, frozen=True, tag="put"):
     writer: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
     seq: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     schema: bytes
-    delete: bool = False
+    action: str = "upsert"
     columns: Names | None = None
     mode: str = "accumulate"
     schema_id: Version = 0

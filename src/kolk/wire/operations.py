@@ -13,12 +13,16 @@ from kolk.wire import messages as m
 
 def column_text(column: Column) -> m.ColumnText:
     """A column for the other side; its id is the table's business."""
-    return m.ColumnText(column.name, str(column.type), column.nullable, column.default)
+    return m.ColumnText(column.name, str(column.type), column.nullable, column.default, _text(column))
 
 
 def column_of(text: m.ColumnText) -> Column:
     """The column that such a text stands for."""
-    return Column(text.name, text.type, text.nullable, default=text.default)
+    return Column(text.name, text.type, text.nullable, default=text.default, agg=text.agg)
+
+
+def _text(column: Column) -> str | None:
+    return None if column.agg is None else str(column.agg)
 
 
 def encode_operations(operations: Iterable[e.Operation]) -> list[m.Changes]:

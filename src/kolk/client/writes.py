@@ -1,0 +1,95 @@
+"""From what people put to the write that a table is asked for: which columns it is about, and what to do with them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kolk.client.rows import Data, batch_of, columns_of
+from kolk.errors import InvalidArgument, InvalidRows
+from kolk.merge.engine import Merger
+from kolk.model.change import SYMBOLS, ChangeKind
+from kolk.model.options import MergeEngine, MergeMode, TableOptions
+from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
+from kolk.model.write import CHANGE, Action, Write, expected_columns, left_out
+
+_SPARK_WORDS = ("insert", "update_preimage", "update_postimage", "delete")
+
+
+def put_write(
+    schema: Schema, data: Data, targets: tuple[str, ...] | None, mode: MergeMode, *, retracts: bool = False
+) -> Write:
+    """The write of a put. Data with a ``_change_type`` are changes; with ``retracts`` all of it is taken back."""
+    shape = schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns
+    given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key else shape)
+    if retracts:
+        rows = len(next(iter(given.values()))) if given else 0
+        given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES}
+        given[CHANGE.name] = pa.array(np.full(rows, ChangeKind.DELETE, "i1"))
+    elif CHANGE.name in given and schema.primary_key:
+        kinds = _kinds(given[CHANGE.name])
+        given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES} | {CHANGE.name: kinds}
+    action = Action.CHANGE if CHANGE.name in given else Action.UPSERT
+    if schema.aggregates and mode is not MergeMode.OVERWRITE:
+        given, targets = _aggregated(schema, shape, given, targets)
+    wanted = expected_columns(schema, action, targets, mode)
+    rows = batch_of(given, schema, wanted, ignorable=targets is not None, fills=targets is None)
+    return Write(action=action, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
+
+
+def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -> pa.RecordBatch:
+    """The states of rows, one row for each key, as the server would make them."""
+    if not schema.aggregates:
+        raise InvalidArgument("this is not an aggregation table; there are no states to make")
+    write = put_write(schema, data, targets, MergeMode.ACCUMULATE)
+    if write.action is Action.CHANGE:
+        raise InvalidArgument(
+            "changes that are taken back cannot be aggregated before they are sent; put them as they are"
+        )
+    merger = Merger(schema, TableOptions(merge_engine=MergeEngine.AGGREGATION))
+    return merger.prepare(write).rows
+
+
+_CHANGE_COLUMNS = (
+    Column("_change_type", "string"),
+    Column("_log_offset", "bigint"),
+    Column("_commit_timestamp", "timestamp_ltz(3)"),
+    Column("_bucket", "string"),
+)
+
+
+def _aggregated(
+    schema: Schema, shape: Sequence[Column], given: dict[str, pa.Array], targets: tuple[str, ...] | None
+) -> tuple[dict[str, pa.Array], tuple[str, ...] | None]:
+    """What is left out of a put to an aggregation table: columns that count rows do, others are not touched."""
+    absent = [column for column in schema.value_columns if column.name not in given]
+    rows = len(next(iter(given.values()))) if given else 0
+    types = {column.name: column.type.arrow for column in shape}
+    for column in absent:
+        wanted = targets is None or column.name in targets
+        if wanted and column.function is not None and column.function.is_optional:
+            given[column.name] = pa.nulls(rows, types[column.name])
+    if targets is None and all(column.name in given or column.default is not None for column in absent):
+        targets = left_out(schema, given)
+    return given, targets
+
+
+def _kinds(words: pa.Array) -> pa.Array:
+    """Changes by their numbers, from Kolk's symbols or from Spark's words."""
+    if pa.types.is_integer(words.type):
+        return words.cast(pa.int8())
+    if pa.types.is_dictionary(words.type):
+        words = words.cast(words.type.value_type)
+    if not pa.types.is_string(words.type) and not pa.types.is_large_string(words.type):
+        raise InvalidRows(f"{CHANGE.name} is one of {', '.join(SYMBOLS)}, not a {words.type}")
+    words = words.cast(pa.string())
+    found = pc.coalesce(
+        pc.index_in(words, pa.array(SYMBOLS)), pc.index_in(pc.utf8_lower(words), pa.array(_SPARK_WORDS))
+    )
+    if found.null_count:
+        odd = words.filter(found.is_null())[0].as_py()
+        raise InvalidRows(
+            f"{CHANGE.name} is one of {', '.join(SYMBOLS)}, or of {', '.join(_SPARK_WORDS)}, not {str(odd)[:60]!r}"
+        )
+    return found.cast(pa.int8())

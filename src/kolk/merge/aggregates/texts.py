@@ -1,0 +1,62 @@
+"""``listagg``: the texts of a group one behind the other, with a delimiter between them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kolk.codec.buffers import Rows
+from kolk.errors import AggregateOverflow
+from kolk.merge.aggregates.aggregator import SelfMerging
+from kolk.merge.groups import Groups, spread
+from kolk.model.kinds import Kind
+from kolk.model.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class ListAgg(SelfMerging):
+    """Nulls are passed over, an empty text is a text. With ``distinct`` what was there before is left out."""
+
+    type: DataType
+    delimiter: str
+    distinct: bool = False
+
+    def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
+        """Join them."""
+        if groups.are_single and not self.distinct:
+            return states
+        valid = states.is_valid().to_numpy(zero_copy_only=False)
+        groups, present = groups.filtered(valid)
+        texts = states.drop_null() if states.null_count else states
+        if self.distinct:
+            texts, groups = _distinct(texts, groups, self.delimiter)
+        bounds = pa.array(np.append(groups.starts, groups.rows), pa.int32())
+        found = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), self.delimiter)
+        if self.type.kind is Kind.CHAR:
+            longest = pc.max(pc.utf8_length(found)).as_py() or 0
+            if longest > self.type.arguments[0]:
+                raise AggregateOverflow(
+                    f"the joined text has {longest} characters and does not fit a {self.type}; nothing was written."
+                    " Widen the column to string"
+                )
+        return spread(found, present)
+
+
+def _distinct(texts: pa.Array, groups: Groups, delimiter: str) -> tuple[pa.Array, Groups]:
+    """The parts of each group's texts, each once, in the order in which they first came."""
+    parts = pc.split_pattern(texts, delimiter)
+    lengths = np.diff(parts.offsets.to_numpy())
+    owners = np.repeat(groups.numbers, lengths)
+    flat = parts.flatten()
+    first = first_places(owners, flat)
+    return flat.take(pa.array(first)), Groups.of_counts(np.bincount(owners[first], minlength=len(groups)))
+
+
+def first_places(owners: Rows, values: pa.Array) -> Rows:
+    """The places at which each owner's distinct values come first, in order."""
+    encoded = values.dictionary_encode(null_encoding="encode")
+    codes = owners * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    first.sort()
+    return first
