@@ -87,7 +87,7 @@ def bomb_calls(targets: Targets) -> dict[str, bytes]:
         "a head of noise": _head(b"\xc1" * m.HEAD_BYTES_MAX),
         "a long mode": put_message(targets.events, targets.event_batch, mode="x" * LONG),
         "a long column": put_message(targets.rows, targets.batch, columns=["x" * LONG]),
-        "a delete in a log table": put_message(targets.events, nothing, delete=True),
+        "a delete in a log table": put_message(targets.events, nothing, action="delete"),
         "an unknown table": put_message(2**63 - 1, targets.event_batch),
         "more keys than one prefix has": get_message(targets.rows, targets.keys, prefix=2),
         "no prefix": get_message(targets.rows, targets.keys.slice(0, 0), prefix=2),

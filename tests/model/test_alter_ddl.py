@@ -86,7 +86,7 @@ def test_options_and_partitions_are_statements_of_their_own():
         ("ADD x INT", "expected IF, PARTITION, COLUMNS or COLUMN"),
         ("ADD COLUMN x INT DEFAULT now()", "expected NULL, TRUE, FALSE, DATE, TIME, TIMESTAMP, a number or a text"),
         ("ADD COLUMN x STRING DEFAULT 5", "column 51: the default of a string stands in single quotes"),
-        ("ADD COLUMN x INT SUM", "aggregation merge engine is not available"),
+        ("ADD COLUMN x INT SUMM", "found 'SUMM', expected"),
         ("ADD COLUMN x INT COMMENT 'c'", "column comments are not kept"),
         ("ALTER COLUMN x SET NOT NULL", "cannot become NOT NULL"),
         ("ALTER COLUMN x SET DEFAULT 5", "a default stays what it is"),

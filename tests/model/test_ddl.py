@@ -17,6 +17,7 @@ from kolk.model.ddl import (
 )
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
+from kolk.model.options import MergeEngine
 from kolk.model.schema import COLUMNS_MAX, Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.types import DataType
@@ -342,14 +343,23 @@ def test_a_name_with_a_dash_is_told_to_stand_in_quotes():
     assert message == ("line 1, column 17: found '-', expected '.' or '('; a name with a - stands in `backticks`")
 
 
-@pytest.mark.parametrize("function", ["SUM", "max", "last_value_ignore_nulls", "LISTAGG(',')", "bool_and", "rbm64"])
-@pytest.mark.parametrize("required", ["", "NOT NULL "])
-def test_an_aggregate_is_refused_because_its_engine_is_not_there_yet(function, required):
-    message = first_line(f"CREATE TABLE t (page STRING PRIMARY KEY, pv BIGINT {required}{function})")
+@pytest.mark.parametrize("function", ["SUM", "max", "last_value_ignore_nulls", "sum(overflow = wrap)", "BIT_OR"])
+@pytest.mark.parametrize("text", ["pv BIGINT NOT NULL {}", "pv BIGINT {} NOT NULL", "pv BIGINT {} NOT NULL DEFAULT 0"])
+def test_an_aggregate_function_stands_behind_the_type_or_the_rest(function, text):
+    statement = parse(f"CREATE TABLE t (page STRING PRIMARY KEY, {text.format(function)})")
 
-    assert message.endswith(
-        f": {function.split('(')[0]}: the aggregation merge engine is not available in this version;"
-        " leave the aggregate function out"
+    column = statement.schema.column("pv")
+    assert (str(column.agg), column.nullable) == (function.lower(), False)
+    assert statement.spec.options.merge_engine is MergeEngine.AGGREGATION
+
+
+def test_an_aggregate_function_that_does_not_suit_its_column_is_refused_at_its_place():
+    with pytest.raises(InvalidSchema) as caught:
+        parse("CREATE TABLE t (page STRING PRIMARY KEY, title STRING SUM)")
+
+    assert str(caught.value).splitlines()[0] == (
+        "line 1, column 42: the aggregate function of the column 'title': sum works on tinyint, smallint, int, bigint,"
+        " float, double, decimal, not on a string"
     )
 
 

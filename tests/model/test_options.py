@@ -160,7 +160,10 @@ def test_an_unknown_option_of_a_log_table_is_unknown_first():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({ENGINE: "last_row"}, "table.merge-engine is one of default, first_row, versioned, not 'last_row'"),
+        (
+            {ENGINE: "last_row"},
+            "table.merge-engine is one of default, first_row, versioned, aggregation, not 'last_row'",
+        ),
         ({DELETE: ""}, "table.delete.behavior is one of allow, ignore, disable, not ''"),
         ({IMAGE: "half"}, "table.changelog.image is one of full, wal, not 'half'"),
         ({TTL: "soon"}, "table.kv.ttl is a duration such as 12h or 7d, or -1 for ever, not 'soon'"),
@@ -186,7 +189,8 @@ def _all_options() -> list[TableOptions]:
             changelog_image=image,
         )
         for engine, behavior, image in choices
-        if engine is MergeEngine.DEFAULT or behavior is not DeleteBehavior.ALLOW
+        if engine in (MergeEngine.DEFAULT, MergeEngine.AGGREGATION) or behavior is not DeleteBehavior.ALLOW
+        if engine is not MergeEngine.AGGREGATION or image is not ChangelogImage.WAL
     ]
 
 

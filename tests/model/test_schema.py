@@ -177,10 +177,11 @@ def test_a_schema_of_other_things_is_refused(arguments):
         Schema(*arguments)
 
 
-def test_aggregates_are_named_and_refused_until_they_exist():
-    with pytest.raises(InvalidSchema, match="not available"):
-        Column("pv", "bigint", agg="sum")
-    with pytest.raises(InvalidSchema, match="not available"):
-        Schema.from_arrow(pa.schema([("a", pa.int8())]), agg={"a": "sum"})
+def test_an_arrow_schema_is_given_its_aggregates_by_name():
+    arrow = pa.schema([("k", pa.int8()), ("a", pa.int8())])
+
+    assert str(Schema.from_arrow(arrow, "k", agg={"a": "sum"}).column("a").agg) == "sum"
+    with pytest.raises(InvalidSchema, match="agg names 'b', which is not a column; they are k, a"):
+        Schema.from_arrow(arrow, "k", agg={"b": "sum"})
     with pytest.raises(InvalidSchema, match="from_arrow takes"):
         Schema.from_arrow(None)

@@ -33,7 +33,9 @@ MOMENTS = st.datetimes(timezones=st.just(datetime.UTC))
 LEASE_IDS = st.text(st.characters(codec="utf-8"), max_size=128)
 PINS = st.dictionaries(TEXTS, IDS, max_size=4)
 VERSIONS = st.integers(0, 65_535)
-COLUMNS = st.builds(m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS)
+COLUMNS = st.builds(
+    m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS, agg=st.none() | TEXTS
+)
 
 ACTIONS = st.one_of(
     st.builds(m.Hello, protocol=INT64, client=TEXTS),
@@ -104,7 +106,7 @@ CALLS = st.one_of(
         writer=WRITERS,
         seq=IDS,
         schema=st.binary(max_size=40),
-        delete=st.booleans(),
+        action=TEXTS,
         columns=st.none() | NAMES,
         mode=TEXTS,
     ),
