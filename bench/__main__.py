@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from bench.aggregation import aggregation
 from bench.measure import Scale
 from bench.network import network
 from bench.partitions import partitions
@@ -15,7 +16,8 @@ from bench.scans import scan
 from bench.snapshots import snapshot
 
 _BENCHES = {
-    bench.__name__: bench for bench in (put, get, scan, changelog, partitions, network, snapshot, reopen, memory)
+    bench.__name__: bench
+    for bench in (put, aggregation, get, scan, changelog, partitions, network, snapshot, reopen, memory)
 }
 
 

@@ -4,13 +4,14 @@ Both steps work column by column, each by its function; only the second needs wh
 none of its business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 
 from kolk.codec.buffers import Mask
-from kolk.errors import InvalidRows
+from kolk.errors import AggregateOverflow, InvalidRows
 from kolk.merge.aggregates.aggregator import Aggregator, Retractable
 from kolk.merge.aggregates.binding import aggregator_of
 from kolk.merge.groups import Groups, spread
@@ -49,7 +50,8 @@ class Aggregation:
     def check_states(self, rows: pa.RecordBatch, targets: Sequence[str]) -> None:
         """Whether what is to be stored as it is can be merged into later."""
         for name in targets:
-            self._aggregators[name].check(rows.column(name))
+            with _about(name):
+                self._aggregators[name].check(rows.column(name))
 
     def states(self, rows: pa.RecordBatch, groups: Groups, targets: Sequence[str], mode: MergeMode) -> list[pa.Array]:
         """For each target the state of every group of rows, which are inputs, or states themselves."""
@@ -62,12 +64,13 @@ class Aggregation:
         found: dict[str, pa.Array] = {}
         for column in self._chosen(targets):
             function, given = self._retractable(column), rows.column(column.name)
-            if mode is MergeMode.MERGE_STATE:
-                function.check(given)
-                left, present = groups.filtered(retracts)
-                found[column.name] = spread(function.merge(given.filter(pa.array(retracts)), left), present)
-            else:
-                found[column.name] = function.retracted(given, retracts, groups)
+            with _about(column.name):
+                if mode is MergeMode.MERGE_STATE:
+                    function.check(given)
+                    left, present = groups.filtered(retracts)
+                    found[column.name] = spread(function.merge(given.filter(pa.array(retracts)), left), present)
+                else:
+                    found[column.name] = function.retracted(given, retracts, groups)
         return pa.RecordBatch.from_pydict(found)
 
     def merged(
@@ -85,21 +88,25 @@ class Aggregation:
         pairs = {
             name: pa.concat_arrays([stored.column(name), states.column(name)]).take(places) for name in targets
         }  # fmt: skip
-        return {
-            name: self._aggregators[name].merge(pairs[name], groups, self._decider(name, pairs)) for name in targets
-        }
+        merged: dict[str, pa.Array] = {}
+        for name in targets:
+            with _about(name):
+                merged[name] = self._aggregators[name].merge(pairs[name], groups, self._decider(name, pairs))
+        return merged
 
     def remaining(self, name: str, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The states of a column without what was taken from them."""
-        return self._retractable(self._schema.column(name)).remove(states, removed)
+        with _about(name):
+            return self._retractable(self._schema.column(name)).remove(states, removed)
 
     def _states(self, column: Column, rows: pa.RecordBatch, groups: Groups, mode: MergeMode) -> pa.Array:
         function, given = self._aggregators[column.name], rows.column(column.name)
         by = self._decider(column.name, rows)
-        if mode is MergeMode.MERGE_STATE:
-            function.check(given)
-            return function.merge(given, groups, by)
-        return function.accumulate(given, groups, by)
+        with _about(column.name):
+            if mode is MergeMode.MERGE_STATE:
+                function.check(given)
+                return function.merge(given, groups, by)
+            return function.accumulate(given, groups, by)
 
     def _decider(self, name: str, given: "pa.RecordBatch | dict[str, pa.Array]") -> pa.Array | None:
         by = self._by[name]
@@ -112,3 +119,12 @@ class Aggregation:
 
     def _chosen(self, targets: Sequence[str]) -> list[Column]:
         return [self._schema.column(name) for name in targets]
+
+
+@contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Say of which column an error is."""
+    try:
+        yield
+    except (AggregateOverflow, InvalidRows) as error:
+        raise type(error)(f"the column {name!r}: {error}") from error
