@@ -23,6 +23,7 @@ from kolk.model.scan import Resumed, ScanInfo, ScanPage, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
 from kolk.model.table import TableInfo, TableSpec
+from kolk.model.transaction import CommitRequest, CommitResult, Seal, Staging, TransactionInfo
 from kolk.model.write import Write
 
 
@@ -63,6 +64,26 @@ class ChangePages(Protocol):
 
 class Service(Protocol):
     """A database, as the client sees it. Thread-safe."""
+
+    def stage(self, staging: Staging, rows: pa.RecordBatch) -> None:
+        """Keep rows for a commit."""
+        ...
+
+    def seal(self, staging: Staging) -> Seal:
+        """Make what was staged under a handle durable; nothing is added to it afterwards."""
+        ...
+
+    def commit_transaction(self, request: CommitRequest) -> CommitResult:
+        """Apply what was staged, unless this version, or a later one, was committed before."""
+        ...
+
+    def discard(self, handles: Sequence[str]) -> None:
+        """Forget what was staged, unless a commit needs it."""
+        ...
+
+    def list_transactions(self) -> list[TransactionInfo]:
+        """What is staged, and what every application has committed last."""
+        ...
 
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table."""
