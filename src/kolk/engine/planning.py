@@ -1,5 +1,4 @@
-"""What a commit is to do, worked out before any lock is taken: staged rows are read, prepared, and cut into the shares of
-buckets.
+"""What a commit is to do, worked out before any lock is taken: staged rows are read, prepared, and cut into shares.
 
 A transaction is a put at the moment of its commit: columns are matched by id to the table as it is now. What cannot be
 matched makes the commit impossible; nothing is left out silently.
