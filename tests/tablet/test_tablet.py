@@ -437,8 +437,8 @@ def test_closing_does_not_wait_for_a_read_that_an_interrupt_kept_from_signing_of
     ended = threading.Thread(target=lambda: None)
     ended.start()
     ended.join()
-    tablet._readers[object()] = ended.ident
-    tablet._readers[object()] = threading.get_ident()
+    tablet._readers._threads[object()] = ended.ident
+    tablet._readers._threads[object()] = threading.get_ident()
 
     tablet.close()
 

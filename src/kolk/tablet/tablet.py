@@ -22,7 +22,7 @@ A tablet knows neither names nor sessions. It revokes its own views when it clos
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,6 +44,7 @@ from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
+from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
@@ -51,13 +52,6 @@ from kolk.tablet.stored import Stored
 
 _PASS_PUTS_MAX = 1_024
 _TRUNCATE_PAGE_ROWS = 16_384
-_READER_WAIT_SECONDS = 0.005
-_READER_WAITS_MAX = 2_000
-_GET_KEYS_MIN, _GET_KEYS_MAX = 64, 16_384
-_GET_BYTES = 16 * 2**20
-"""About how much one piece of a lookup brings; most lookups are one piece."""
-READ_BYTES_MAX = 256 * 2**20
-"""The most that one lookup brings: a few bytes of keys may stand for gigabytes of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +108,7 @@ class Tablet:
         self._lock = threading.RLock()
         # Appended to without the lock; every use of it is one step for the interpreter, so it needs none.
         self._queue: list[_Pending] = []
-        self._mutex = threading.Lock()
-        # Guarded by _mutex, which is only held for a moment: the threads of the reads under way, each by a token.
-        self._readers: dict[object, int] = {}
+        self._readers = Readers(self._check_serving)
         # Guarded by _lock.
         self._dedup = dedup
         self._csn = csn
@@ -183,36 +175,22 @@ class Tablet:
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """The stored values under these keys; TooLarge, before much is read, if they are too large together."""
-        found: list[bytes | None] = []
-        size, count = 0, _GET_KEYS_MIN
-        with self._reading():
-            while len(found) < len(keys):
-                piece = self._kv.get(keys[len(found) : len(found) + count])
-                found += piece
-                size += sum(map(len, filter(None, piece)))
-                _check_read(size)
-                count = min(max(_GET_BYTES * len(found) // (size + 1), _GET_KEYS_MIN), _GET_KEYS_MAX)
-        return found
+        with self._readers.reading():
+            return values_of(self._kv, keys)
 
     def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The stored values of a range of keys, in key order."""
-        found: list[bytes] = []
-        size = 0
-        with self._reading(), closing(self._kv.between(start, end)) as values:
-            for value in values:
-                found.append(value)
-                size += len(value)
-                _check_read(size)
-        return found
+        with self._readers.reading():
+            return values_between(self._kv, start, end)
 
     def read_log(self, offset: int, until: int, limit_bytes: int) -> Sequence[Frame]:
         """Frames from ``offset`` up to ``until``, which is at most the published end."""
-        with self._reading():
+        with self._readers.reading():
             return self.log.read(offset, limit_bytes=limit_bytes, until=until)
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first published offset that was committed at or after this time."""
-        with self._reading():
+        with self._readers.reading():
             return self.log.offset_at(timestamp_ms, until=self._published)
 
     @contextmanager
@@ -344,12 +322,12 @@ class Tablet:
         rows = self._rows
         if rows is not None:
             return rows
-        with self._reading():
+        with self._readers.reading():
             return self._kv.estimate()
 
     def flush(self) -> None:
         """Write the rows in memory out, beside the puts: a checkpoint right after it is quick."""
-        with self._reading():
+        with self._readers.reading():
             self._kv.flush()
 
     def checkpoint(self, path: Path) -> Checkpointed:
@@ -382,7 +360,7 @@ class Tablet:
             healthy = self._refusal is None
             self._refuse(reason or Closed("the database is closed"))
             try:
-                self._await_readers()
+                self._readers.wait()
                 if healthy and reason is None:
                     with suppress(KolkError):
                         # Only to spare the next open a replay: on a full disk there is nothing to lose but time.
@@ -534,28 +512,6 @@ class Tablet:
         yield self._frame(TransactionTag(csn, max(part, 0)), waiting or Changes(), timestamp_ms)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Serve a read; closing waits for it, because RocksDB must not be closed under it."""
-        token = object()
-        try:
-            with self._mutex:
-                self._check_serving()
-                self._readers[token] = threading.get_ident()
-            yield
-        finally:
-            with self._mutex:
-                self._readers.pop(token, None)
-
-    def _await_readers(self) -> None:
-        """Wait for the reads of other threads. Not for ever: an interrupt may have kept one from signing off."""
-        for _ in range(_READER_WAITS_MAX):
-            alive = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-            with self._mutex:
-                if alive.isdisjoint(self._readers.values()):
-                    return
-            threading.Event().wait(_READER_WAIT_SECONDS)
-
-    @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:
         """After a failure here nobody knows what is on disk: refuse everything until recovery has looked."""
         try:
@@ -596,8 +552,3 @@ def _interrupted() -> KolkError:
     error = OutcomeUnknown("the put was interrupted together with another one; put it again with the same tag")
     error.retriable = True
     return error
-
-
-def _check_read(size: int) -> None:
-    if size > READ_BYTES_MAX:
-        raise TooLarge(f"the rows take more than {READ_BYTES_MAX:,} bytes together; ask for fewer at once, or scan")
