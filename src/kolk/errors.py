@@ -47,6 +47,15 @@
     ├── AccessDenied
     │   ├── Unauthenticated       no token, or one that is unknown, expired or revoked
     │   └── PermissionDenied      the token does not allow this
+    ├── OwnershipError          a column lock does not allow it
+    │   ├── ColumnLockConflict    somebody else owns a column, or has left it in the middle of something
+    │   ├── Fenced                a newer writer goes on in this owner's name
+    │   ├── LockExpired           the lock was not renewed in time; begin again
+    │   ├── EpochClosed           the epoch was committed already, or a later one was begun
+    │   ├── StreamChanged         another stream writes under this owner's name
+    │   ├── CommitMismatch        what is to be committed is not what arrived
+    │   ├── OwnerRolledBack       what the owner takes for committed was taken back, or was never there
+    │   └── UndoImpossible        what is needed to take changes back is not there any more
     ├── PartialPut              some buckets of a put are durable, others failed
     ├── StaleTag                a retried put is too old to be told from a new one
     ├── InternalError           something inside failed that should not; please report it
@@ -61,7 +70,7 @@ made again, can succeed without anyone changing it. A message says what happened
 module decides nothing and imports nothing, so that every layer may raise from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 
@@ -401,6 +410,75 @@ class PermissionDenied(AccessDenied):
     """The token is good, but it does not allow this operation on this table."""
 
     code = 72
+
+
+class OwnershipError(KolkError):
+    """A column lock does not allow it."""
+
+    code = 80
+
+
+class ColumnLockConflict(OwnershipError):
+    """Somebody else owns one of the columns, or has left it with changes that are not committed.
+
+    ``owner`` is who, ``columns`` are theirs (None: all), and ``seconds_left`` is how long the lock still lasts.
+    """
+
+    code, retriable = 81, True
+
+    def __init__(
+        self,
+        message: str = "",
+        owner: str | None = None,
+        columns: Sequence[str] | None = None,
+        seconds_left: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.columns = columns
+        self.seconds_left = seconds_left
+
+
+class Fenced(OwnershipError):
+    """A newer writer goes on in this owner's name; nothing of this one is written any more."""
+
+    code = 82
+
+
+class LockExpired(OwnershipError):
+    """The lock was not renewed in time; begin again."""
+
+    code = 83
+
+
+class EpochClosed(OwnershipError):
+    """The epoch was committed already, or a later one was begun in this bucket."""
+
+    code = 84
+
+
+class StreamChanged(OwnershipError):
+    """Another stream writes under this owner's name: its epochs would be taken for those of the first."""
+
+    code = 85
+
+
+class CommitMismatch(OwnershipError):
+    """What is to be committed is not what has arrived: a put failed, or is still under way."""
+
+    code = 86
+
+
+class OwnerRolledBack(OwnershipError):
+    """What the owner takes for committed was taken back in somebody else's favour, or never was."""
+
+    code = 87
+
+
+class UndoImpossible(OwnershipError):
+    """What is needed to take changes back is not there any more."""
+
+    code = 88
 
 
 class PartialPut(KolkError):

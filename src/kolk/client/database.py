@@ -21,6 +21,7 @@ from kolk.model.follower import Follower
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName, check_name
+from kolk.model.owner import OwnerInfo
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
@@ -111,6 +112,15 @@ class Database:
     def transactions(self) -> list[TransactionInfo]:
         """What is staged, and the last version that every application has committed."""
         return self._service.list_transactions()
+
+    def locks(self) -> list[OwnerInfo]:
+        """The columns that are owned: of which table, by whom, and for how long still."""
+        return self._service.list_owners()
+
+    def release_lock(self, table: str, owner: str) -> bool:
+        """Forget an owner, whoever writes in its name, after what is not committed was taken back; whether there was
+        one."""
+        return self._service.release_owner(self._service.table(TableName.parse(table)).id, owner)
 
     def scans(self) -> list[ScanInfo]:
         """The scans that are open, of all tables: who reads, how many rows so far, and when each is given up."""

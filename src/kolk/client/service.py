@@ -12,10 +12,11 @@ import pyarrow as pa
 from kolk.model.backup import BackupState
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
-from kolk.model.ids import PlainTag, TableId
+from kolk.model.ids import OwnerTag, PlainTag, TableId
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName
+from kolk.model.owner import Claim, OwnerInfo, OwnerRecord
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.predicate import Predicate
@@ -64,6 +65,36 @@ class ChangePages(Protocol):
 
 class Service(Protocol):
     """A database, as the client sees it. Thread-safe."""
+
+    def begin_owner(self, table: TableId, claim: Claim) -> OwnerRecord:
+        """Take columns of a table, and take back what was left uncommitted."""
+        ...
+
+    def put_owned(self, table: TableId, write: Write, tag: OwnerTag) -> dict[str, int]:
+        """Write as an owner; the answer is the end offsets."""
+        ...
+
+    def commit_owner(
+        self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
+    ) -> None:
+        """Let an epoch, and those before it, stand."""
+        ...
+
+    def renew_owner(self, table: TableId, number: int, fence: int) -> float:
+        """Let the time of a lock begin anew."""
+        ...
+
+    def rest_owner(self, table: TableId, number: int, fence: int) -> None:
+        """Take back what is not committed, and let the columns go."""
+        ...
+
+    def release_owner(self, table: TableId, owner: str, fence: int | None = None) -> bool:
+        """Forget an owner."""
+        ...
+
+    def list_owners(self) -> list[OwnerInfo]:
+        """The locks that there are."""
+        ...
 
     def stage(self, staging: Staging, rows: pa.RecordBatch) -> None:
         """Keep rows for a commit."""

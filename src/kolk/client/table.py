@@ -21,6 +21,7 @@ from kolk.client.service import ScanPages
 from kolk.client.source import source_of
 from kolk.client.transaction import Transaction
 from kolk.client.where import Where, predicate_of
+from kolk.client.writer import WRITER_TTL, Writer, written
 from kolk.client.writes import named_columns, preaggregated, put_write, targets_of
 from kolk.errors import InvalidArgument, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
@@ -369,6 +370,40 @@ class Table(Handle):
         Without a ``lease_id`` it has a random one. ``db.lease([...])`` is for several tables.
         """
         return leased(self._link, {self._info.id: snapshots}, ttl, lease_id, on_lost)
+
+    def writer(
+        self,
+        owner: str | None = None,
+        columns: Sequence[str] | None = None,
+        ttl: Duration = WRITER_TTL,
+        *,
+        state: str | None = None,
+        resume_epoch: int | None = None,
+        undo: str = "always",
+        stream: str = "",
+        reset: bool = False,
+    ) -> Writer:
+        """Own columns, or with None all of them, and write them: seen at once, and taken back unless committed::
+
+            with table.writer(owner="job-1", columns=["pv"]) as w:
+                w.put(rows)
+                w.commit()
+
+        Beginning takes back what an earlier writer of this name has not committed. ``state`` goes on where
+        ``writer.state()`` was taken. ``undo="none"`` is for functions that a replay does not change.
+        """
+        return written(
+            self._link,
+            self,
+            owner,
+            columns,
+            ttl,
+            state=state,
+            resume_epoch=resume_epoch,
+            undo=undo,
+            stream=stream,
+            reset=reset,
+        )
 
     def transaction(self, app_id: str, version: int) -> Transaction:
         """Writes that are applied together, and once for each (``app_id``, ``version``), however often this is run::

@@ -32,6 +32,8 @@ from kolk.engine.leases import Leases
 from kolk.engine.lives import PartitionLives
 from kolk.engine.logs import Logs
 from kolk.engine.opening import Opening, OpenKv
+from kolk.engine.owner_calls import OwnerCalls
+from kolk.engine.owners import Owners
 from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
@@ -55,7 +57,7 @@ from kolk.errors import (
 from kolk.model.ddl import to_ddl
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
-from kolk.model.ids import BucketId, PlainTag, TableId
+from kolk.model.ids import BucketId, OwnerTag, PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets
 from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
@@ -79,7 +81,7 @@ _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
 
 
-class Engine(KeepingCalls, TransactionCalls):
+class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
     """A database in this process. Thread-safe. Refuses to be used by a forked child."""
 
     def __init__(
@@ -101,7 +103,7 @@ class Engine(KeepingCalls, TransactionCalls):
         self._clock = clock or SystemClock()
         self._zone = zone
         disk = disk or OsDisk()
-        opening = Opening(disk, config, self._clock, open_kv, self._signal)
+        opening = Opening(disk, config, self._clock, open_kv, self._signal, lambda table: self.owners.guard(table))
         self._meta = open_meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
@@ -123,6 +125,7 @@ class Engine(KeepingCalls, TransactionCalls):
             lambda tablet: self.transactions.settle(tablet),
         )
         routing = Routing(self._partitions)
+        self.owners = Owners(self._meta, self._tablets, self._partitions, self._clock)
         self._rows = Rows(self._tablets, routing, config)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
@@ -214,6 +217,7 @@ class Engine(KeepingCalls, TransactionCalls):
         self.keeping.drop_table(info)
         self._partitions.forget(info.id)
         self._followers.drop_table(info.id)
+        self.owners.drop_table(info.id)
         self.transactions.commits.drop_table(info.id, {other.id for other in self._catalog.list()})
         self._notify(info.id)
         self._signals.pop(info.id, None)
@@ -267,9 +271,10 @@ class Engine(KeepingCalls, TransactionCalls):
 
     # --- rows
 
-    def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
+    def put(self, table: TableId, write: Write, tag: PlainTag | OwnerTag) -> dict[str, int]:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info, schema = self._spoken(table, write.schema_id)
+        self.owners.lapse(info)
         return self._rows.put(info, schema, write, tag)
 
     def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:

@@ -14,6 +14,7 @@ from kolk.runtime.disk import Disk
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
 from kolk.storage.segment import Segment
+from kolk.tablet.owning import Guard
 from kolk.tablet.recovery import Copies, open_tablet
 from kolk.tablet.signal import Signal
 from kolk.tablet.tablet import Tablet
@@ -40,13 +41,20 @@ class Opening:
     """Opens buckets, which share the memory of one database. Thread-safe: it has no state."""
 
     def __init__(
-        self, disk: Disk, config: EngineConfig, clock: Clock, open_kv: OpenKv, signal_of: Callable[[TableId], Signal]
+        self,
+        disk: Disk,
+        config: EngineConfig,
+        clock: Clock,
+        open_kv: OpenKv,
+        signal_of: Callable[[TableId], Signal],
+        guard_of: Callable[[TableId], Guard],
     ) -> None:
         self._disk = disk
         self._config = config
         self._clock = clock
         self._open_kv = open_kv
         self._signal_of = signal_of
+        self._guard_of = guard_of
         self._memory = KvMemory(
             block_cache_bytes=config.kv_block_cache_bytes, write_buffer_bytes=config.kv_write_buffer_bytes
         )
@@ -63,6 +71,7 @@ class Opening:
             clock=self._clock,
             signal=self._signal_of(bucket.table),
             copies=copies,
+            guard=self._guard_of(bucket.table),
         )
 
     def read_only(self, path: Path) -> Kv:

@@ -24,7 +24,7 @@ from kolk.errors import (
     TooLarge,
 )
 from kolk.merge.engine import Merger, Prepared
-from kolk.model.ids import BucketId, PlainTag
+from kolk.model.ids import BucketId, OwnerTag, PlainTag
 from kolk.model.rows import checked_rows
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
@@ -41,14 +41,14 @@ class Rows:
         self._routing = routing
         self._config = config
 
-    def put(self, info: TableInfo, schema: Schema, write: Write, tag: PlainTag) -> dict[str, int]:
+    def put(self, info: TableInfo, schema: Schema, write: Write, tag: PlainTag | OwnerTag) -> dict[str, int]:
         """Apply a write once; the answer is where the log of each bucket that it touched ends."""
         self._check_count(write.rows)
         wanted = expected_columns(schema, write.action, write.columns, write.mode)
         write = replace(write, rows=checked_rows(write.rows, wanted), schema_id=schema.id)
         self._check_size(write.rows)
         prepared = self._tablets.merger(info).prepare(write)
-        shares = self._routing.split(info, prepared, tag.writer + tag.seq)
+        shares = self._routing.split(info, prepared, _spread(tag))
         acknowledged: dict[str, int] = {}
         failed: dict[str, KolkError] = {}
         # No more at once than may be open: rows of a thousand partitions need not have them all in memory.
@@ -56,7 +56,7 @@ class Rows:
             self._apply(info, shares[start : start + self._tablets.open_max], tag, acknowledged, failed)
         if (acknowledged and failed) or any(isinstance(error, OutcomeUnknown) for error in failed.values()):
             # Nobody knows yet whether such a bucket has the put, so its tag must not be lost.
-            raise PartialPut(acknowledged, failed, tag)
+            raise PartialPut(acknowledged, failed, tag if isinstance(tag, PlainTag) else PlainTag(0, tag.seq))
         for error in failed.values():
             raise error
         return acknowledged
@@ -107,7 +107,7 @@ class Rows:
         self,
         info: TableInfo,
         shares: Sequence[tuple[BucketId, Prepared]],
-        tag: PlainTag,
+        tag: PlainTag | OwnerTag,
         acknowledged: dict[str, int],
         failed: dict[str, KolkError],
     ) -> None:
@@ -162,6 +162,10 @@ class Rows:
         if not isinstance(merger, Merger):
             raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
         return merger
+
+
+def _spread(tag: PlainTag | OwnerTag) -> int:
+    return tag.writer + tag.seq if isinstance(tag, PlainTag) else tag.owner
 
 
 def _successor(prefix: bytes) -> bytes:

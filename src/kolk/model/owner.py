@@ -86,6 +86,19 @@ class OwnerInfo:
     undo: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What an owner asks for. ``columns`` are names, None for all."""
+
+    owner: str
+    columns: Sequence[str] | None
+    ttl_seconds: float
+    stream: str = ""
+    resume_epoch: int | None = None
+    undo: UndoMode = UndoMode.ALWAYS
+    reset: bool = False
+
+
 Locks = Mapping[int, Lock]
 """The locks of one table by the number of their owners."""
 

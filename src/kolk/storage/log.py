@@ -130,6 +130,14 @@ class Log:
         """The size of all segments."""
         return sum(segment.size for segment in self._extent.segments)
 
+    def bytes_between(self, start: int, end: int) -> int:
+        """About how many bytes the frames of these offsets take: whole segments, but for the last one's share."""
+        found = 0
+        for segment in self._extent.segments:
+            rows = max(segment.end - segment.base, 1)
+            found += segment.size * max(min(end, segment.end) - max(start, segment.base), 0) // rows
+        return found
+
     def append(self, frames: Sequence[PendingFrame]) -> list[FrameHeader]:
         """Append frames in one write; they are durable after ``sync``. Offsets move only if all are written.
 

@@ -30,6 +30,8 @@ from kolk.storage.log import Log
 from kolk.storage.segment_reader import Frame
 from kolk.tablet.dedup import RECORD as WRITER_RECORD
 from kolk.tablet.dedup import Dedup, Writer
+from kolk.tablet.owning import RECORD as OWNER_RECORD
+from kolk.tablet.owning import Guard, OwnerView, Owning
 from kolk.tablet.records import (
     APPLIED,
     CSN,
@@ -91,6 +93,7 @@ def open_tablet(
     clock: Clock,
     signal: Signal,
     copies: Copies | None = None,
+    guard: Guard = dict,
 ) -> Tablet:
     """The tablet of a bucket's folder, which is made if it is not there."""
     disk.make_folder(str(folder))
@@ -99,8 +102,9 @@ def open_tablet(
     try:
         kv = _open_kv(folder / "kv", log, merger, disk, open_kv, copies or NoCopies())
         dedup = Dedup(kv.records(WRITER_RECORD))
-        rows, csn = _replay(log, kv, merger, dedup)
-        return Tablet(bucket, merger, log, kv, dedup, clock, signal, rows, csn)
+        owning = Owning(kv.records(OWNER_RECORD), guard)
+        rows, csn = _replay(log, kv, merger, dedup, owning)
+        return Tablet(bucket, merger, log, kv, dedup, clock, signal, rows, csn, owning)
     except BaseException:
         if kv is not None:
             kv.close()
@@ -168,7 +172,7 @@ def _own_kv(folder: Path, log: Log, open_kv: Callable[[Path], Kv], *, is_log: bo
         raise
 
 
-def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> tuple[int | None, int]:
+def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup, owning: Owning) -> tuple[int | None, int]:
     """Do again what the KV lacks; the answer is how many rows there are then, and the last transaction's number."""
     applied = applied_offset(kv.records(APPLIED))
     if applied > log.end:
@@ -180,10 +184,13 @@ def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> tuple[
     csn = last_csn(kv.records(CSN))
     for frames in _portions(log, max(applied, log.start)):
         writers: dict[int, Writer] = {}
+        views: dict[int, OwnerView] = {}
         for frame in frames:
-            _note(frame.header, writers, dedup)
+            header = frame.header
+            _note(header, writers, dedup)
+            views |= owning.after(header.tag, header.base_offset, header.end_offset, views)
             csn = max(csn, frame.header.tag.csn) if isinstance(frame.header.tag, TransactionTag) else csn
-        records = dedup.remember(writers, frames[-1].header.timestamp_ms)
+        records = dedup.remember(writers, frames[-1].header.timestamp_ms) | owning.noted(views)
         writes = [_writes(frame, merger) for frame in frames]
         rows = counted(rows, writes)
         kv.apply(writes, {**records, **state_records(frames[-1].header.end_offset, rows, csn)})

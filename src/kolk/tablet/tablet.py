@@ -24,19 +24,22 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.codec.key import ROW_PREFIX
-from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
+from kolk.codec.row import stored_values
+from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge, UndoImpossible
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
 from kolk.merge.prepared import Prepared
-from kolk.model.ids import BucketId, PlainTag, SystemTag, SystemWork, TransactionTag, WriteTag
+from kolk.merge.undo import Images
+from kolk.model.ids import BucketId, OwnerTag, PlainTag, SystemTag, SystemWork, TransactionTag, UndoTag, WriteTag
+from kolk.model.owner import OwnerRecord
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import ROWS_END, Kv
 from kolk.storage.log import Log, PendingFrame
@@ -44,44 +47,19 @@ from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
+from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
+from kolk.tablet.pending import Checkpointed, Merged, Pending, interrupted
 from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
+from kolk.tablet.undoing import gather
 
 _PASS_PUTS_MAX = 1_024
 _TRUNCATE_PAGE_ROWS = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
-    """What a checkpoint holds: the log up to an offset, in rows of this version of the schema and earlier ones."""
-
-    offset: int
-    schema_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """A bucket's share of a transaction, ready to be written: the changes of each of its writes, and whether every row
-    goes first."""
-
-    changes: Sequence[Changes]
-    truncates: bool = False
-
-
-class _Pending:
-    """A put that waits for its pass. Guarded by the tablet's lock once it is queued."""
-
-    __slots__ = ("done", "end", "error", "prepared", "tag")
-
-    def __init__(self, prepared: Prepared, tag: PlainTag) -> None:
-        self.prepared = prepared
-        self.tag = tag
-        self.end = 0
-        self.error: BaseException | None = None
-        self.done = False
+_UNDO_BYTES = 64 * 2**20
+"""About how much log one turn of an undo holds in memory."""
 
 
 class Tablet:
@@ -98,6 +76,7 @@ class Tablet:
         signal: Signal,
         rows: int | None = None,
         csn: int = 0,
+        owning: Owning | None = None,
     ) -> None:
         # Constant after construction.
         self.bucket = bucket
@@ -107,10 +86,11 @@ class Tablet:
         self._signal = signal
         self._lock = threading.RLock()
         # Appended to without the lock; every use of it is one step for the interpreter, so it needs none.
-        self._queue: list[_Pending] = []
+        self._queue: list[Pending] = []
         self._readers = Readers(self._check_serving)
         # Guarded by _lock.
         self._dedup = dedup
+        self._owning = owning or Owning({}, dict)
         self._csn = csn
         self._views: WeakSet[View] = WeakSet()
         self._refusal: KolkError | None = None
@@ -156,9 +136,9 @@ class Tablet:
             if merger.schema.id > self._merger.schema.id:
                 self._merger = merger
 
-    def put(self, prepared: Prepared, tag: PlainTag) -> int:
+    def put(self, prepared: Prepared, tag: PlainTag | OwnerTag) -> int:
         """Apply a write once and for all; the answer is the end offset after it. See the module for the steps."""
-        pending = _Pending(prepared, tag)
+        pending = Pending(prepared, tag)
         try:
             self._queue.append(pending)
             with self._lock:
@@ -213,6 +193,7 @@ class Tablet:
         """Remove every row, visibly: a -D for each, as one atomic group of frames. A log table's log is dropped."""
         with self._lock:
             self._check_writable()
+            self._owning.check_unowned(self._clock.monotonic())
             refused: Exception | None = None
             with self._stopping_on_failure():
                 if isinstance(self._merger, Appender):
@@ -239,6 +220,8 @@ class Tablet:
         Puts wait only while that frame is written. A crash leaves the rows, or a frame that replay applies. See
         ``kolk.tablet.expiry``.
         """
+        if self._owning.is_dirty(column):
+            return Walk(after=None, rows=0, removed=0, earliest_ms=None)  # it waits for its owner's next commit
         view = self.pin_view(after + b"\0" if after else ROW_PREFIX)
         try:
             looked = look(view, column, before_ms, rows)
@@ -279,6 +262,11 @@ class Tablet:
         ``commit``: what was merged is only true as long as nobody else writes."""
         self._check_writable()
         current = [self._renewed(share) for share in shares]
+        now = self._clock.monotonic()
+        if truncates:
+            self._owning.check_unowned(now)
+        for share in current:
+            self._owning.check_free(share, now)
         stored = Stored(self._kv, current, is_empty=truncates)
         changes: list[Changes] = []
         for share in current:
@@ -286,6 +274,46 @@ class Tablet:
             stored.overlay(found.writes)
             changes.append(found)
         return Merged(changes, truncates)
+
+    def owner(self, number: int) -> OwnerView:
+        """What there is of an owner's frames."""
+        with self._lock:
+            self._check_serving()
+            return self._owning.view(number)
+
+    def undo(self, record: OwnerRecord) -> int:
+        """Take back what an owner has written beyond its commit point, as ``kolk.merge.undo`` says; how many rows that
+        were. Hold the lock.
+
+        A crash leaves some of it restored and no mark at the end, so it is done again from the same place: what is
+        restored already changes nothing.
+        """
+        self._check_writable()
+        assert isinstance(self._merger, Merger), "a log table has no owners"
+        view = self._owning.view(record.number)
+        dirty_from = view.dirty_from(record.committed)
+        if dirty_from is None:
+            return 0
+        if dirty_from < self.log.start:
+            raise UndoImpossible(
+                f"bucket {self.bucket.name} must be taken back from offset {dirty_from} on, and its log starts at"
+                f" {self.log.start} only"
+            )
+        end, undone = self._published, 0
+        parts = 1 + self.log.bytes_between(dirty_from, end) // _UNDO_BYTES
+        for part in range(parts):
+            images = Images(self._merger.codec, record.columns, part, parts)
+            gather(self.log, max(view.since, self.log.start), end, record, images, self._merger.codec)
+            for write in images.writes():
+                prepared = self._merger.prepare(write)
+                changes = self._merger.merge(prepared, stored_values(self._kv.get(list(prepared.keys))))
+                tag = UndoTag(record.number, record.fence, done=False)
+                self._commit([self._frame(tag, changes, self._clock.now_ms())], [changes.writes], {})
+                undone += len(prepared.keys)
+        tag = UndoTag(record.number, record.fence, done=True)
+        views = self._owning.after(tag, self._published, self._published, {})
+        self._commit([self._frame(tag, Changes(), self._clock.now_ms())], [], {}, views)
+        return undone
 
     def commit(self, merged: Merged, csn: int, timestamp_ms: int) -> int:
         """Write what was merged as one group of frames; the answer is the end after it. Hold the lock.
@@ -306,7 +334,7 @@ class Tablet:
             is_log_table = isinstance(self._merger, Appender)
             now_ms = self._clock.now_ms()
             floor = log_floor(is_log_table=is_log_table, end=self._published, holders=holders, now_ms=now_ms)
-            below = min(below, floor)
+            below = min(below, floor, self._owning.floor(self._published))
             oldest = self.log.segments[0]
             if not oldest.has_rows or oldest.end > below:
                 return
@@ -385,7 +413,7 @@ class Tablet:
             self._check_writable()
             self._serve(batch)
         except BaseException as error:
-            shared = error if isinstance(error, Exception) else _interrupted()
+            shared = error if isinstance(error, Exception) else interrupted()
             for pending in batch:
                 pending.error = pending.error or shared
             if shared is not error:
@@ -396,7 +424,7 @@ class Tablet:
                 with suppress(ValueError):
                     self._queue.remove(pending)
 
-    def _serve(self, batch: Sequence[_Pending]) -> None:
+    def _serve(self, batch: Sequence[Pending]) -> None:
         if self.log.end != self._published:
             raise Stopped(
                 f"bucket {self.bucket.name} has frames that were never applied; close and reopen the database"
@@ -405,16 +433,21 @@ class Tablet:
         batch = [pending for pending in batch if self._is_current(pending)]
         stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
+        views: dict[int, OwnerView] = {}
         frames: list[PendingFrame] = []
         writes: list[KvWrites] = []
         end = self.log.end
         for pending in batch:
             tag = pending.tag
+            writer: Writer | None = None
             try:
-                writer = writers.get(tag.writer) or self._dedup.writer(tag)
-                seen = writer.end_of(tag.seq)
+                # In this order: whoever is fenced is told so, and not that an earlier try was successful.
+                seen = self._owning.admitted(tag, pending.prepared, views, self._clock.monotonic())
+                if seen is None and isinstance(tag, PlainTag):
+                    writer = writers.get(tag.writer) or self._dedup.writer(tag)
+                    seen = writer.end_of(tag.seq)
                 if seen is not None:
-                    pending.end = seen
+                    pending.end = seen if seen >= 0 else end
                     continue
                 changes = self._merger.merge(pending.prepared, stored.olds(pending.prepared))
                 frames.append(self._frame(tag, changes, now_ms))
@@ -423,12 +456,14 @@ class Tablet:
                 continue
             stored.overlay(changes.writes)
             writes.append(changes.writes)
+            views |= self._owning.after(tag, end, end + changes.count, views)
             pending.end = end = end + changes.count
-            writers[tag.writer] = writer.after(tag.seq, end, now_ms)
+            if writer is not None and isinstance(tag, PlainTag):
+                writers[tag.writer] = writer.after(tag.seq, end, now_ms)
         if frames:
-            self._commit(frames, writes, writers)
+            self._commit(frames, writes, writers, views)
 
-    def _is_current(self, pending: _Pending) -> bool:
+    def _is_current(self, pending: Pending) -> bool:
         """Prepare a put again if the table was altered since; False if that shows that it cannot be."""
         try:
             pending.prepared = self._renewed(pending.prepared)
@@ -443,7 +478,13 @@ class Tablet:
             return prepared
         return merger.prepare(replace(prepared.write, schema_id=prepared.schema.id)).only(prepared.keys)
 
-    def _commit(self, frames: list[PendingFrame], writes: list[KvWrites], writers: Mapping[int, Writer]) -> None:
+    def _commit(
+        self,
+        frames: list[PendingFrame],
+        writes: list[KvWrites],
+        writers: Mapping[int, Writer],
+        views: Mapping[int, OwnerView] = NO_VIEWS,
+    ) -> None:
         """Append, sync, apply, publish. Only a full disk at the append leaves the tablet serving.
 
         All of it is guarded as one: an interrupt anywhere between must not leave frames that are never applied.
@@ -455,14 +496,21 @@ class Tablet:
             except DiskFull as error:
                 refused = error
             else:
-                self._finish(writes, writers)
+                self._finish(writes, writers, views)
         if refused is not None:
             raise refused
 
-    def _finish(self, writes: list[KvWrites], writers: Mapping[int, Writer], *, clear: bool = False) -> None:
+    def _finish(
+        self,
+        writes: list[KvWrites],
+        writers: Mapping[int, Writer],
+        views: Mapping[int, OwnerView] = NO_VIEWS,
+        *,
+        clear: bool = False,
+    ) -> None:
         """Sync what was appended, apply it, publish it."""
         self.log.sync()
-        records = self._dedup.remember(writers, self._clock.now_ms())
+        records = self._dedup.remember(writers, self._clock.now_ms()) | self._owning.noted(views)
         if self._rows is not None:
             self._rows = counted(0 if clear else self._rows, writes)
         self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows, self._csn)}, clear=clear)
@@ -545,10 +593,3 @@ class Tablet:
     def _check_serving(self) -> None:
         if self._refusal is not None:
             raise copy(self._refusal)
-
-
-def _interrupted() -> KolkError:
-    """What the others of a pass are told whose thread was interrupted."""
-    error = OutcomeUnknown("the put was interrupted together with another one; put it again with the same tag")
-    error.retriable = True
-    return error

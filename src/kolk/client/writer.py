@@ -1,0 +1,226 @@
+"""A writer that owns columns, for those who use it: what it writes is seen at once, and stands once it is committed.
+
+``with table.writer(owner="job-1", columns=["pv"]) as w`` takes the columns, after what an earlier writer of that name
+left uncommitted was taken back. ``w.put`` writes, ``w.commit`` lets what was written stand, and what is not committed
+when the block ends, or when the process dies, is taken back: by the end of the block, or by whoever begins next.
+"""
+
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from kolk.client.handle import Handle
+from kolk.client.link import Link
+from kolk.client.rows import Data, key_batch
+from kolk.client.writes import put_write, targets_of
+from kolk.errors import Closed, InvalidArgument, KolkError, OwnershipError
+from kolk.model.durations import Duration, seconds_of
+from kolk.model.ids import OwnerTag
+from kolk.model.options import MergeMode
+from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner
+from kolk.model.write import Action, Write
+from kolk.runtime.ticker import Ticker
+
+WRITER_TTL = "60s"
+_TURNS = 3
+
+
+class Writer:
+    """Writes as an owner of columns. Confined to one thread; its lock is renewed by another one.
+
+    ``epoch`` is the one that is being written, one more than ``committed``, the last that stands (None: none yet).
+    """
+
+    def __init__(self, link: Link, table: Handle, claim: Claim) -> None:
+        self._link = link
+        self._table = table
+        self._columns = None if claim.columns is None else tuple(claim.columns)
+        record = link.service.begin_owner(table.info.id, claim)
+        self._record = record
+        self._committed = record.committed
+        self._epoch = record.committed + 1
+        self._state = record.state
+        self._seq = 0
+        self._seqs: dict[int, dict[str, int]] = {}
+        self._lost: OwnershipError | None = None
+        self._is_over = False
+        self._ticker = Ticker(
+            partial(_turn, weakref.ref(self)),
+            seconds=claim.ttl_seconds / _TURNS,
+            clock=link.clock,
+            name="kolk-writer",
+        )
+        self._unclosed = weakref.finalize(self, self._ticker.stop)
+        self._unclosed.atexit = False
+        self._ticker.start()
+
+    @property
+    def owner(self) -> str:
+        """Its name."""
+        return self._record.name
+
+    @property
+    def committed(self) -> int | None:
+        """The last epoch that stands."""
+        return None if self._committed == NO_EPOCH else self._committed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being written."""
+        return self._epoch
+
+    @property
+    def user_state(self) -> bytes:
+        """What was committed with the last epoch: where the job had got to, say."""
+        return self._state
+
+    def put(
+        self,
+        data: Data,
+        columns: Sequence[str] | None = None,
+        mode: str = "accumulate",
+        *,
+        epoch: int | None = None,
+    ) -> dict[str, int]:
+        """Write rows of the owner's columns, or of some of them; the answer is the end offsets by bucket."""
+        schema = self._table.schema
+        targets = targets_of(schema, columns if columns is not None else self._columns)
+        return self._write(put_write(schema, data, targets, MergeMode.parse(mode)), epoch)
+
+    def delete(self, keys: Data, *, epoch: int | None = None) -> dict[str, int]:
+        """Let the owner's columns of these rows be null; a row with nothing left goes."""
+        schema = self._table.schema
+        targets = targets_of(schema, self._columns)
+        write = Write(
+            action=Action.DELETE,
+            rows=key_batch(keys, schema),
+            columns=targets,
+            mode=MergeMode.OVERWRITE,
+            schema_id=schema.id,
+        )
+        return self._write(write, epoch)
+
+    def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
+        """Let what was written stand, up to this epoch; the next one begins."""
+        self._check_open()
+        epoch = self._epoch if epoch is None else check_epoch(epoch)
+        self._link.service.commit_owner(
+            self._table.info.id, self._record.number, self._record.fence, epoch, self._seqs.get(epoch, {}), user_state
+        )
+        self._committed, self._state = epoch, user_state
+        self._epoch = max(self._epoch, epoch + 1)
+        self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
+
+    def state(self) -> str:
+        """What another process needs to go on: JSON, for ``table.writer(state=...)``."""
+        return json.dumps({"owner": self.owner, "table": self._table.info.id, "epoch": self.committed})
+
+    def close(self) -> None:
+        """Take back what is not committed, and let the columns go. Idempotent."""
+        if not self._is_over:
+            self._is_over = True
+            self._ticker.close()
+            if self._lost is None:
+                self._link.service.rest_owner(self._table.info.id, self._record.number, self._record.fence)
+
+    def release(self) -> None:
+        """Close, and forget the owner with all that it has committed: the rows stay, its name begins anew."""
+        self._is_over = True
+        self._ticker.close()
+        self._link.service.release_owner(self._table.info.id, self.owner, self._record.fence)
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def turn(self) -> None:
+        """Renew, as is due every third of its time. Called in the background."""
+        if self._is_over or self._lost is not None:
+            return
+        try:
+            self._link.service.renew_owner(self._table.info.id, self._record.number, self._record.fence)
+        except OwnershipError as error:
+            self._lost = error
+        except KolkError:
+            return  # the next turn tries again; the server decides whether it is too late
+
+    def _write(self, write: Write, epoch: int | None) -> dict[str, int]:
+        self._check_open()
+        epoch = self._epoch if epoch is None else check_epoch(epoch)
+        self._epoch = max(self._epoch, epoch)
+        self._seq += 1
+        record = self._record
+        tag = OwnerTag(record.number, record.fence, 0, epoch, self._seq)
+        ends = self._link.service.put_owned(self._table.info.id, write, tag)
+        if epoch > self._committed:
+            self._seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, self._seq))
+        return ends
+
+    def _check_open(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+        if self._is_over:
+            raise Closed("this writer is closed; begin another one")
+
+
+def written(
+    link: Link,
+    table: Handle,
+    owner: str | None,
+    columns: Sequence[str] | None,
+    ttl: Duration,
+    *,
+    state: str | None,
+    resume_epoch: int | None,
+    undo: str,
+    stream: str,
+    reset: bool,
+) -> Writer:
+    """A writer that has begun. A state says who, and up to where; it wins over what else is said."""
+    if state is not None:
+        known = _read_state(state)
+        if known.get("table") != table.info.id:
+            raise InvalidArgument(
+                f"this state is of another table than {table.name}, or of one before it was made anew"
+            )
+        owner, resume_epoch = known.get("owner"), known.get("epoch")
+    claim = Claim(
+        owner=check_owner(owner),
+        columns=None if columns is None else tuple([columns] if isinstance(columns, str) else columns),
+        ttl_seconds=seconds_of(ttl, "ttl"),
+        stream=stream,
+        resume_epoch=None if resume_epoch is None else check_epoch(resume_epoch),
+        undo=_undo(undo),
+        reset=reset,
+    )
+    return Writer(link, table, claim)
+
+
+def _undo(word: str) -> UndoMode:
+    words = {mode.value: mode for mode in UndoMode}
+    if word not in words:
+        raise InvalidArgument(f"undo is one of {', '.join(words)}, not {word!r}")
+    return words[word]
+
+
+def _read_state(state: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(state)
+    except (TypeError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument("state is what writer.state() gave, a JSON text")
+    return found
+
+
+def _turn(writer: "weakref.ref[Writer]") -> None:
+    found = writer()
+    if found is not None:
+        found.turn()

@@ -1,0 +1,46 @@
+"""What waits for a bucket, and what it answers with: plain values beside the tablet itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kolk.errors import KolkError, OutcomeUnknown
+from kolk.merge.changes import Changes
+from kolk.merge.prepared import Prepared
+from kolk.model.ids import OwnerTag, PlainTag
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """What a checkpoint holds: the log up to an offset, in rows of this version of the schema and earlier ones."""
+
+    offset: int
+    schema_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A bucket's share of a transaction, ready to be written: the changes of each of its writes, and whether every row
+    goes first."""
+
+    changes: Sequence[Changes]
+    truncates: bool = False
+
+
+class Pending:
+    """A put that waits for its pass. Guarded by the tablet's lock once it is queued."""
+
+    __slots__ = ("done", "end", "error", "prepared", "tag")
+
+    def __init__(self, prepared: Prepared, tag: PlainTag | OwnerTag) -> None:
+        self.prepared = prepared
+        self.tag = tag
+        self.end = 0
+        self.error: BaseException | None = None
+        self.done = False
+
+
+def interrupted() -> KolkError:
+    """What the others of a pass are told whose thread was interrupted."""
+    error = OutcomeUnknown("the put was interrupted together with another one; put it again with the same tag")
+    error.retriable = True
+    return error
