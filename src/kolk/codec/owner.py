@@ -35,6 +35,7 @@ def encode_owner(record: OwnerRecord) -> bytes:
             "undo": record.undo.value,
             "state": base64.b64encode(record.state).decode(),
             "evicted": record.evicted,
+            "resting": record.is_resting,
         }
     )
 
@@ -56,6 +57,7 @@ def decode_owner(value: bytes) -> OwnerRecord:
             undo=UndoMode(found["undo"]),
             state=base64.b64decode(found["state"]),
             evicted=found["evicted"],
+            is_resting=found["resting"],
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupted(f"the record of an owner cannot be read: {error}") from error

@@ -77,7 +77,7 @@ class Owners:
         for found in meta.list(PREFIX):
             record = decode_owner(found.value)
             self._records[record.table, record.name] = record
-            if not record.evicted:
+            if not record.evicted and not record.is_resting:
                 # A restart gives one more time: nobody could renew while there was no server.
                 self._publish(Lock(record, now + record.ttl_seconds))
 
@@ -143,6 +143,7 @@ class Owners:
             if lock is None or lock.record.fence != fence:
                 return
             self._undo(info, lock.record)
+            self._store(replace(lock.record, is_resting=True))
             self._unpublish(lock.record)
 
     def release(self, info: TableInfo, name: str, fence: int | None = None) -> bool:
@@ -252,6 +253,7 @@ class Owners:
                 ttl_seconds=claim.ttl_seconds,
                 stream=claim.stream or known.stream,
                 evicted=False,
+                is_resting=False,
             )
         if known is not None:
             self.release(info, claim.owner)
@@ -356,8 +358,8 @@ def _check_table(info: TableInfo, claim: Claim) -> None:
             function = info.schema.column(name).function
             if function is None or not (function.is_idempotent and function.is_commutative):
                 raise InvalidArgument(
-                    f"undo='none' is for columns that a replay does not change (max, min, bool_*, bitmaps), and {name!r}"
-                    " is not; leave it out"
+                    f"undo='none' is for columns that a replay does not change (max, min, bool_*, bitmaps), not for"
+                    f" {name!r}; leave it out"
                 )
 
 
@@ -371,8 +373,8 @@ def _conflict(info: TableInfo, lock: Lock, now: float) -> ColumnLockConflict:
     what = "all columns" if names is None else f"the columns {', '.join(names)}"
     left = lock.expires - now
     return ColumnLockConflict(
-        f"{lock.record.name!r} owns {what} of {info.name} for {left:.0f} s more; take other columns, wait, or release it"
-        " with `kolk lock release`",
+        f"{lock.record.name!r} owns {what} of {info.name} for {left:.0f} s more; take other columns, wait, or release"
+        " it with `kolk lock release`",
         lock.record.name,
         names,
         left,

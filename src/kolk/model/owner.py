@@ -47,6 +47,8 @@ class OwnerRecord:
     state: bytes = b""
     evicted: bool = False
     """Whether it was taken back to its commit point in somebody else's favour."""
+    is_resting: bool = False
+    """Whether it has let its columns go by itself, with nothing left uncommitted."""
 
     def overlaps(self, columns: Collection[int] | None) -> bool:
         """Whether it has one of these columns; None is all of them."""
