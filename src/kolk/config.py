@@ -81,6 +81,9 @@ class EngineConfig:
     """Most leases at the same time."""
     lease_pins_max: int = 200_000
     """Most buckets that one lease holds snapshots of."""
+    owner_abandon_seconds: float = 86_400.0
+    """How long after its time an owner of columns is waited for, before what it has not committed is taken back and its
+    columns are free (``column-lock.abandon-after``)."""
     txn_open_ttl_seconds: float = 600.0
     """How long rows that are being staged for a transaction wait for more of them."""
     txn_staging_ttl_seconds: float = 86_400.0

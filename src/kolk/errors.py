@@ -55,7 +55,8 @@
     │   ├── StreamChanged         another stream writes under this owner's name
     │   ├── CommitMismatch        what is to be committed is not what arrived
     │   ├── OwnerRolledBack       what the owner takes for committed was taken back, or was never there
-    │   └── UndoImpossible        what is needed to take changes back is not there any more
+    │   ├── UndoImpossible        what is needed to take changes back is not there any more
+    │   └── BucketSplit           two tasks of one epoch write to one bucket
     ├── PartialPut              some buckets of a put are durable, others failed
     ├── StaleTag                a retried put is too old to be told from a new one
     ├── InternalError           something inside failed that should not; please report it
@@ -479,6 +480,12 @@ class UndoImpossible(OwnershipError):
     """What is needed to take changes back is not there any more."""
 
     code = 88
+
+
+class BucketSplit(OwnershipError):
+    """Two tasks of one epoch write to one bucket, so that neither of them could be done again alone."""
+
+    code = 89
 
 
 class PartialPut(KolkError):

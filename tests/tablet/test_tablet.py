@@ -423,7 +423,7 @@ def test_closing_waits_for_reads_under_way(bench):
     put(tablet, upsert((1, 1)), 0)
     done = threading.Event()
 
-    with tablet._reading():
+    with tablet._readers.reading():
         closer = threading.Thread(target=lambda: (tablet.close(), done.set()))
         closer.start()
         assert not done.wait(0.2)

@@ -117,10 +117,10 @@ class Database:
         """The columns that are owned: of which table, by whom, and for how long still."""
         return self._service.list_owners()
 
-    def release_lock(self, table: str, owner: str) -> bool:
+    def release_lock(self, table: str, owner: str, *, keep: bool = False) -> bool:
         """Forget an owner, whoever writes in its name, after what is not committed was taken back; whether there was
-        one."""
-        return self._service.release_owner(self._service.table(TableName.parse(table)).id, owner)
+        one. To ``keep`` it instead is for when it cannot be taken back (``UndoImpossible``)."""
+        return self._service.release_owner(self._service.table(TableName.parse(table)).id, owner, keep=keep)
 
     def scans(self) -> list[ScanInfo]:
         """The scans that are open, of all tables: who reads, how many rows so far, and when each is given up."""

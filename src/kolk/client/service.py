@@ -88,8 +88,8 @@ class Service(Protocol):
         """Take back what is not committed, and let the columns go."""
         ...
 
-    def release_owner(self, table: TableId, owner: str, fence: int | None = None) -> bool:
-        """Forget an owner."""
+    def release_owner(self, table: TableId, owner: str, fence: int | None = None, *, keep: bool = False) -> bool:
+        """Forget an owner; ``keep`` what it has not committed, or take it back."""
         ...
 
     def list_owners(self) -> list[OwnerInfo]:

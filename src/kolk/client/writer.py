@@ -15,10 +15,23 @@ from typing import Any
 from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch
-from kolk.client.writes import put_write, targets_of
-from kolk.errors import Closed, InvalidArgument, KolkError, OwnershipError
+from kolk.client.writes import named_columns, put_write, targets_of
+from kolk.errors import (
+    Closed,
+    CommitMismatch,
+    Fenced,
+    InvalidArgument,
+    KolkError,
+    LockExpired,
+    OutcomeUnknown,
+    OwnerRolledBack,
+    OwnershipError,
+    PartialPut,
+    TimedOut,
+    Unreachable,
+)
 from kolk.model.durations import Duration, seconds_of
-from kolk.model.ids import OwnerTag
+from kolk.model.ids import OwnerTag, PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner
 from kolk.model.write import Action, Write
@@ -45,7 +58,8 @@ class Writer:
         self._state = record.state
         self._seq = 0
         self._seqs: dict[int, dict[str, int]] = {}
-        self._lost: OwnershipError | None = None
+        self._unsure: tuple[int, int] | None = None
+        self._lost: KolkError | None = None
         self._is_over = False
         self._ticker = Ticker(
             partial(_turn, weakref.ref(self)),
@@ -84,16 +98,20 @@ class Writer:
         mode: str = "accumulate",
         *,
         epoch: int | None = None,
+        tag: PlainTag | None = None,
     ) -> dict[str, int]:
-        """Write rows of the owner's columns, or of some of them; the answer is the end offsets by bucket."""
-        schema = self._table.schema
-        targets = targets_of(schema, columns if columns is not None else self._columns)
-        return self._write(put_write(schema, data, targets, MergeMode.parse(mode)), epoch)
+        """Write rows of the owner's columns, or of some of them; the answer is the end offsets by bucket.
 
-    def delete(self, keys: Data, *, epoch: int | None = None) -> dict[str, int]:
+        After a ``PartialPut``, or one whose outcome nobody knows, only the same put again, with ``tag=error.tag``, goes
+        on: everything else would leave its rows once too often, or once too few.
+        """
+        targets = self._targets(columns if columns is not None else self._columns)
+        return self._write(put_write(self._table.schema, data, targets, MergeMode.parse(mode)), epoch, tag)
+
+    def delete(self, keys: Data, *, epoch: int | None = None, tag: PlainTag | None = None) -> dict[str, int]:
         """Let the owner's columns of these rows be null; a row with nothing left goes."""
         schema = self._table.schema
-        targets = targets_of(schema, self._columns)
+        targets = self._targets(self._columns)
         write = Write(
             action=Action.DELETE,
             rows=key_batch(keys, schema),
@@ -101,11 +119,12 @@ class Writer:
             mode=MergeMode.OVERWRITE,
             schema_id=schema.id,
         )
-        return self._write(write, epoch)
+        return self._write(write, epoch, tag)
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
         """Let what was written stand, up to this epoch; the next one begins."""
         self._check_open()
+        self._check_sure(None)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
         self._link.service.commit_owner(
             self._table.info.id, self._record.number, self._record.fence, epoch, self._seqs.get(epoch, {}), user_state
@@ -151,17 +170,56 @@ class Writer:
         except KolkError:
             return  # the next turn tries again; the server decides whether it is too late
 
-    def _write(self, write: Write, epoch: int | None) -> dict[str, int]:
+    def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """The columns that a write names: an owner of some columns names them also if they are all that there are, for
+        by now there may be more."""
+        names = named_columns(self._table.schema, columns)
+        if names is None or self._columns is None:
+            return targets_of(self._table.schema, names)
+        return tuple(column.name for column in self._table.schema.value_columns if column.name in names)
+
+    def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:
         self._check_open()
+        self._check_sure(retried)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
-        self._epoch = max(self._epoch, epoch)
-        self._seq += 1
+        if self._unsure is not None:
+            epoch, seq = self._unsure
+        else:
+            self._seq = seq = self._seq + 1
         record = self._record
-        tag = OwnerTag(record.number, record.fence, 0, epoch, self._seq)
-        ends = self._link.service.put_owned(self._table.info.id, write, tag)
+        self._unsure = (epoch, seq)
+        try:
+            ends = self._link.service.put_owned(
+                self._table.info.id, write, OwnerTag(record.number, record.fence, 0, epoch, seq)
+            )
+        except PartialPut as error:
+            for failed in error.failed.values():
+                if isinstance(failed, Fenced | LockExpired):
+                    self._lost = failed
+            raise
+        except (OutcomeUnknown, Unreachable, TimedOut):
+            raise
+        except KolkError as error:
+            self._unsure = None  # nothing was written anywhere
+            self._lost = error if isinstance(error, Fenced | LockExpired | OwnerRolledBack) else None
+            raise
+        self._unsure = None
+        self._epoch = max(self._epoch, epoch)
         if epoch > self._committed:
-            self._seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, self._seq))
+            self._seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, seq))
         return ends
+
+    def _check_sure(self, retried: PlainTag | None) -> None:
+        """Raise if a put may be in some buckets and not in others, and this is not its retry."""
+        seq = None if self._unsure is None else self._unsure[1]
+        if (None if retried is None else retried.seq) == seq:
+            return
+        if seq is None:
+            raise InvalidArgument("tag is that of a put that failed; the last one did not")
+        raise CommitMismatch(
+            f"put {seq} has failed, and may have arrived in some buckets: put it again with tag=error.tag, or begin"
+            " again with another writer, which takes it back"
+        )
 
     def _check_open(self) -> None:
         if self._lost is not None:

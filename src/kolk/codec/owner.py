@@ -36,6 +36,9 @@ def encode_owner(record: OwnerRecord) -> bytes:
             "state": base64.b64encode(record.state).decode(),
             "evicted": record.evicted,
             "resting": record.is_resting,
+            "attempt": record.attempt,
+            "past": record.past,
+            "tickets": record.tickets,
         }
     )
 
@@ -58,6 +61,9 @@ def decode_owner(value: bytes) -> OwnerRecord:
             state=base64.b64decode(found["state"]),
             evicted=found["evicted"],
             is_resting=found["resting"],
+            attempt=found["attempt"],
+            past=tuple(found["past"]),
+            tickets=found["tickets"],
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupted(f"the record of an owner cannot be read: {error}") from error

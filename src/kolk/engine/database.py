@@ -30,9 +30,12 @@ from kolk.engine.keeping import Keeping
 from kolk.engine.keeping_calls import KeepingCalls
 from kolk.engine.leases import Leases
 from kolk.engine.lives import PartitionLives
+from kolk.engine.lock_table import LockTable
 from kolk.engine.logs import Logs
 from kolk.engine.opening import Opening, OpenKv
+from kolk.engine.owned_buckets import OwnedBuckets
 from kolk.engine.owner_calls import OwnerCalls
+from kolk.engine.owner_tasks import OwnerTasks
 from kolk.engine.owners import Owners
 from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
@@ -103,7 +106,8 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         self._clock = clock or SystemClock()
         self._zone = zone
         disk = disk or OsDisk()
-        opening = Opening(disk, config, self._clock, open_kv, self._signal, lambda table: self.owners.guard(table))
+        locks = LockTable(self._clock)
+        opening = Opening(disk, config, self._clock, open_kv, self._signal, locks.guard)
         self._meta = open_meta(folder.path / "meta.sqlite")
         self._catalog = Catalog(self._meta)
         tables = self._catalog.list()
@@ -125,7 +129,16 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             lambda tablet: self.transactions.settle(tablet),
         )
         routing = Routing(self._partitions)
-        self.owners = Owners(self._meta, self._tablets, self._partitions, self._clock)
+        self.owners = Owners(
+            self._meta,
+            locks,
+            OwnedBuckets(self._tablets, self._partitions),
+            self._clock,
+            config.owner_abandon_seconds,
+            self._catalog.by_id,
+            tables,
+        )
+        self.tasks = OwnerTasks(self.owners)
         self._rows = Rows(self._tablets, routing, config)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
@@ -137,7 +150,16 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         gate = Gate()
         stagings = Stagings(StagingFiles(disk, str(folder.path / "staging")), config, self._clock, commits.named())
         self.transactions = Transactions(
-            commits, stagings, self._catalog, self._partitions, self._tablets, routing, gate, self._clock, config
+            commits,
+            stagings,
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            routing,
+            gate,
+            self._clock,
+            config,
+            self.owners.lapse,
         )
         self._taking = self._opened_taking(disk, opening, gate)
         self._leases = Leases(self._meta, self._clock, self._snapshots, config, set(layouts))
@@ -174,6 +196,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             "scans": scans,
             "snapshots": asdict(self.keeping.snapshot_counts()),
             "leases": asdict(self.keeping.lease_counts()),
+            "owners": {"locks": len(self.list_owners()), **self.owners.counts},
         }
 
     # --- tables
@@ -245,9 +268,10 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         """Remove every row of a table, bucket by bucket; the answer is the end offsets."""
         info = self._info(table)
         ends: dict[str, int] = {}
-        for bucket in self._partitions.buckets(info):
-            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
-                ends[bucket.name] = tablet.truncate()
+        with self.owners.unowned(info):
+            for bucket in self._partitions.buckets(info):
+                with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                    ends[bucket.name] = tablet.truncate()
         return ends
 
     # --- partitions
@@ -274,7 +298,8 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
     def put(self, table: TableId, write: Write, tag: PlainTag | OwnerTag) -> dict[str, int]:
         """Apply a write once: all its rows are checked before the first bucket sees any of them."""
         info, schema = self._spoken(table, write.schema_id)
-        self.owners.lapse(info)
+        if isinstance(tag, PlainTag):
+            self.owners.lapse(info)
         return self._rows.put(info, schema, write, tag)
 
     def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
@@ -401,6 +426,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         self.backups.reap()
         self._snapshots.reclaim()
         self.transactions.reap()
+        self.owners.reap()
 
     def stop_taking(self) -> None:
         """Let whoever takes snapshots end soon, because the database is about to close."""
@@ -511,6 +537,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             self._followers,
             self.scans.sessions,
             self.keeping,
+            self.owners,
             self._clock,
             self.config.log_pinned_max_bytes,
         )

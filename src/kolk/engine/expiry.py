@@ -122,8 +122,12 @@ class Expiry:
             walk = _Progress(end=end)
         looked = 0
         with self._tablets.use_one(info, bucket) as tablet:
+            if tablet.waits_for_owner(column):
+                return _BUCKET_ROWS_MIN  # until its owner's next commit, of which the log says nothing
             while walk.after is not None and looked < rows:
                 step = tablet.expire(column, before_ms, walk.after, min(STEP_ROWS_MAX, rows - looked))
                 looked += step.rows
                 walk = self._walks[bucket] = walk.beyond(step)
+            if tablet.waits_for_owner(column):
+                del self._walks[bucket]  # some rows may have been passed over
         return max(looked, _BUCKET_ROWS_MIN)

@@ -1,6 +1,6 @@
 """How the files of a bucket are opened: whole, to be served, or its log alone, to see where that ends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from kolk.runtime.disk import Disk
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
 from kolk.storage.segment import Segment
-from kolk.tablet.owning import Guard
+from kolk.tablet.owning import Guard, OwnerView
 from kolk.tablet.recovery import Copies, open_tablet
 from kolk.tablet.signal import Signal
 from kolk.tablet.tablet import Tablet
@@ -30,11 +30,13 @@ class BucketState:
     start: int
     end: int
     segments: Sequence[Segment]
+    owners: Mapping[int, OwnerView] | None = None
+    """What there is of each owner's frames; None if nobody has looked."""
 
     @staticmethod
     def of(tablet: Tablet) -> "BucketState":
         """The state of an open bucket."""
-        return BucketState(tablet.bucket, tablet.log.start, tablet.end, tuple(tablet.log.segments))
+        return BucketState(tablet.bucket, tablet.log.start, tablet.end, tuple(tablet.log.segments), tablet.known_owners)
 
 
 class Opening:

@@ -3,9 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from kolk.engine.owned_buckets import OnProgress
+from kolk.engine.owner_tasks import OwnerTasks
 from kolk.engine.owners import Owners
+from kolk.errors import Fenced
 from kolk.model.ids import OwnerTag, PlainTag, TableId
-from kolk.model.owner import Claim, OwnerInfo, OwnerRecord
+from kolk.model.owner import Claim, OwnerInfo, OwnerRecord, Task, check_tag
 from kolk.model.table import TableInfo
 from kolk.model.write import Write
 
@@ -14,6 +17,7 @@ class OwnerCalls(ABC):
     """A part of ``Engine``."""
 
     owners: Owners
+    tasks: OwnerTasks
 
     @abstractmethod
     def table_by_id(self, table: TableId) -> TableInfo:
@@ -27,13 +31,17 @@ class OwnerCalls(ABC):
     def put(self, table: TableId, write: Write, tag: PlainTag | OwnerTag) -> dict[str, int]:
         """Apply a write once."""
 
-    def begin_owner(self, table: TableId, claim: Claim) -> OwnerRecord:
+    def begin_owner(self, table: TableId, claim: Claim, on_progress: OnProgress | None = None) -> OwnerRecord:
         """Take columns of a table, and take back what was left uncommitted."""
-        return self.owners.begin(self.table_by_id(table), claim)
+        return self.owners.begin(self.table_by_id(table), claim, on_progress)
 
     def put_owned(self, table: TableId, write: Write, tag: OwnerTag) -> dict[str, int]:
         """Write as an owner."""
-        return self.put(table, write, tag)
+        check_tag(tag)
+        try:
+            return self.put(table, write, tag)
+        except Fenced as error:
+            raise self.owners.explained(table, tag.owner, error) from error
 
     def commit_owner(
         self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
@@ -49,9 +57,36 @@ class OwnerCalls(ABC):
         """Let columns go, and remember what was committed."""
         self.owners.rest(self.table_by_id(table), number, fence)
 
-    def release_owner(self, table: TableId, owner: str, fence: int | None = None) -> bool:
-        """Forget an owner."""
-        return self.owners.release(self.table_by_id(table), owner, fence)
+    def release_owner(self, table: TableId, owner: str, fence: int | None = None, *, keep: bool = False) -> bool:
+        """Forget an owner; ``keep`` what it has not committed, or take it back."""
+        return self.owners.release(self.table_by_id(table), owner, fence, keep=keep)
+
+    def begin_task(self, table: TableId, number: int, fence: int, epoch: int, partition: int) -> Task:
+        """One more attempt at a task of an owner's epoch; if it is through, what it left."""
+        return self.tasks.begin(self.table_by_id(table), number, fence, epoch, partition)
+
+    def seal_task(
+        self,
+        table: TableId,
+        number: int,
+        fence: int,
+        partition: int,
+        ticket: int,
+        seqs: Mapping[str, int],
+        message: bytes,
+    ) -> None:
+        """Let an attempt be what its task leaves: ``seqs`` are its last puts by bucket, ``message`` is for whoever
+        tries again."""
+        info = self.table_by_id(table)
+        tag = self.tasks.check_open(info, number, fence, partition, ticket)
+        self.owners.buckets.seal(info, tag, seqs)
+        self.tasks.seal(info, number, fence, partition, ticket, message)
+
+    def commit_tasks(
+        self, table: TableId, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes
+    ) -> None:
+        """Let an epoch stand: what these tickets have written, and nothing else of it."""
+        self.tasks.commit(self.table_by_id(table), number, fence, epoch, tasks, state)
 
     def list_owners(self) -> list[OwnerInfo]:
         """The locks that there are."""

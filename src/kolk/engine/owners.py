@@ -4,40 +4,42 @@
 can write any more, takes back what was not committed, and only then answers. The steps, and what a crash after each
 leaves:
 
-1. check for conflicts; an expired owner of the same columns is undone first     that owner at its commit point
+1. check for conflicts; an expired owner of the same columns is evicted first    that owner at its commit point, or
+                                                                                fenced, and still to be taken back
 2. write the record with the new fence                                           nobody writes; begin again
 3. publish the lock, and pass through every open bucket's lock once              the same
 4. undo every bucket, with the columns that the record had                       some are undone; the next begin goes on
 5. write the columns that are asked for, publish, answer                         begun
 
-The locks of a table are one value that is replaced whole. Buckets look at it under their own lock, so passing through
-that lock once makes sure that what was judged by an older value is over.
+To evict is: write the next fence, publish, pass through, undo, and write that it was evicted. So nobody with an old
+fence ever finds changes of its own half taken back.
+
+The locks of a table are one value that is replaced whole (``kolk.engine.lock_table``). Buckets look at it under their
+own lock, so passing through that lock once makes sure that what was judged by an older value is over.
 """
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
-from kolk.engine.partitions import Partitions
-from kolk.engine.tablets import Tablets
+from kolk.engine.lock_table import LockTable
+from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
     ColumnLockConflict,
-    CommitMismatch,
     Fenced,
     InvalidArgument,
-    LockExpired,
-    NotFound,
+    KolkError,
     OwnerRolledBack,
-    PartitionDropped,
     StreamChanged,
 )
 from kolk.model.ids import TableId
 from kolk.model.options import ChangelogImage
 from kolk.model.owner import (
-    NO_EPOCH,
+    ATTEMPTS_KEPT,
     STATE_BYTES_MAX,
     Claim,
     Lock,
@@ -46,64 +48,89 @@ from kolk.model.owner import (
     OwnerRecord,
     UndoMode,
     check_owner,
+    check_ttl,
     closed_columns,
-    conflicting,
+    shown,
 )
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import Meta, MetaChange
+from kolk.tablet.owning import conflict_of, owned
 
-_NOBODY: Locks = {}
-OnProgress = Callable[[int, int], object]
+_LAPSE_SECONDS = 1.0
+"""How long somebody waits to see whether columns are free, while something goes on in their owner's name."""
+_log = logging.getLogger(__name__)
 
 
 class Owners:
-    """The owners of a database. Thread-safe: one lock for each table, taken before those of its buckets."""
+    """The owners of a database. Thread-safe: one lock for each table and one for each owner, which last as long as what
+    is taken back takes, in this order, and before those of buckets."""
 
-    def __init__(self, meta: Meta, tablets: Tablets, partitions: Partitions, clock: Clock) -> None:
+    def __init__(
+        self,
+        meta: Meta,
+        locks: LockTable,
+        buckets: OwnedBuckets,
+        clock: Clock,
+        abandon_seconds: float,
+        newest: Callable[[TableId], TableInfo],
+        tables: Sequence[TableInfo],
+    ) -> None:
         self._meta = meta
-        self._tablets = tablets
-        self._partitions = partitions
+        self.locks = locks
+        self.buckets = buckets
         self._clock = clock
+        self._abandon_seconds = abandon_seconds
+        self._newest = newest
         self._making = threading.Lock()
         # Guarded by _making.
-        self._mutexes: defaultdict[TableId, threading.RLock] = defaultdict(threading.RLock)
-        # Replaced whole under the table's lock, read by anyone.
-        self._locks: dict[TableId, Locks] = {}
-        # Guarded by the table's lock.
+        self._mutexes: defaultdict[tuple[TableId, int], threading.RLock] = defaultdict(threading.RLock)
+        # Each guarded by its owner's lock.
         self._records: dict[tuple[TableId, str], OwnerRecord] = {}
-        self.counts = {"undone_rows": 0, "conflicts": 0}
-        now = clock.monotonic()
+        self.counts = {"begun": 0, "committed": 0, "conflicts": 0, "evicted": 0, "undone_rows": 0}
+        known = {info.id for info in tables}
         for found in meta.list(PREFIX):
             record = decode_owner(found.value)
+            if record.table not in known:  # it was dropped, and a crash kept this from going too
+                meta.write([MetaChange(found.key, None, found.version)])
+                continue
             self._records[record.table, record.name] = record
-            if not record.evicted and not record.is_resting:
+            if record.has_columns:
                 # A restart gives one more time: nobody could renew while there was no server.
-                self._publish(Lock(record, now + record.ttl_seconds))
+                locks.publish(record)
 
     def guard(self, table: TableId) -> Callable[[], Locks]:
         """What the buckets of a table look at."""
-        return lambda: self._locks.get(table, _NOBODY)
+        return self.locks.guard(table)
 
-    def begin(self, info: TableInfo, claim: Claim) -> OwnerRecord:
-        """Take columns, and take back what their owner, or this one before, has left uncommitted."""
+    def begin(self, info: TableInfo, claim: Claim, on_progress: OnProgress | None = None) -> OwnerRecord:
+        """Take columns, and take back what their owner, or this one before, has left uncommitted.
+
+        Who brings the token of the run that writes now gets its fence.
+        """
         check_owner(claim.owner)
-        _check_table(info, claim)
-        columns = None if claim.columns is None else closed_columns(info.schema, claim.columns)
-        with self._still(info.id):
+        check_ttl(claim.ttl_seconds)
+        with self._named(info.id, claim.owner) as known:
+            info = self._newest(info.id)
+            if known is not None and claim.attempt and self._is_same_run(known, claim.attempt):
+                self.locks.renew(info.id, known.number, known.fence)
+                return known
+            _check_table(info, claim)
+            columns = None if claim.columns is None else closed_columns(info.schema, claim.columns)
+            if known is not None and not claim.reset:
+                _check_known(known, claim)
             self._make_way(info, claim.owner, columns)
-            known = self._records.get((info.id, claim.owner))
-            was_evicted = known is not None and known.evicted
-            record = self._renumbered(info, claim, columns)
-            self._store(record)
-            wider = replace(record, columns=_union(record.columns, columns))
-            self._publish(Lock(wider, self._clock.monotonic() + claim.ttl_seconds, is_recovering=True))
-            self._pass_through(info)
-            record = self._resumed(record, claim.resume_epoch, was_evicted=was_evicted)
-            self._undo(info, record)
-            record = replace(record, columns=columns)
-            self._store(record)
-            self._publish(Lock(record, self._clock.monotonic() + claim.ttl_seconds))
+            if known is not None and claim.reset:
+                self.release(info, claim.owner)
+                known = None
+            record = self._renumbered(known, claim) if known is not None else self._made(info, claim, columns)
+            if known is not None and not known.has_columns:
+                record = replace(record, columns=columns)  # there is nothing to take back with the old ones
+            self._recover(info, record, columns, claim, on_progress)
+            record = replace(self._records[info.id, claim.owner], columns=columns, attempt=claim.attempt)
+            self.store(record)
+            self.locks.publish(record)
+            self.counts["begun"] += 1
             return record
 
     def commit(
@@ -113,150 +140,242 @@ class Owners:
 
         A lock whose time has run out may still commit, if nobody has taken over.
         """
+        with self.committing(info, number, fence, epoch, state) as record:
+            if record is not None:
+                self.buckets.check_arrived(info, record, epoch, seqs)
+
+    @contextmanager
+    def committing(
+        self, info: TableInfo, number: int, fence: int, epoch: int, state: bytes
+    ) -> Iterator[OwnerRecord | None]:
+        """Commit an epoch after what is done in the block, which is given None if it is committed already."""
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
-        with self._still(info.id):
-            lock = self._current(info.id, number, fence)
+        with self._owner(info.id, number):
+            lock = self.current(info.id, number, fence)
             record = lock.record
             if epoch < record.committed:
                 raise OwnerRolledBack(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
             if epoch == record.committed:
+                yield None
                 return
-            self._check_arrived(info, record, epoch, seqs)
+            yield record
             record = replace(record, committed=epoch, committed_fence=fence, state=state)
-            self._store(record)
-            self._publish(replace(lock, record=record))
+            self.store(record)
+            self.locks.replace(replace(lock, record=record, tasks={}))
+            self.counts["committed"] += 1
 
     def renew(self, table: TableId, number: int, fence: int) -> float:
-        """Let the time of a lock begin anew; how long that is."""
-        with self._still(table):
-            lock = self._current(table, number, fence)
-            if not lock.is_live(self._clock.monotonic()):
-                raise LockExpired(f"the lock of {lock.record.name!r} was not renewed in time; begin again")
-            self._publish(replace(lock, expires=self._clock.monotonic() + lock.record.ttl_seconds))
-            return lock.record.ttl_seconds
+        """Let the time of a lock begin anew; how long that is. It waits for nobody."""
+        try:
+            return self.locks.renew(table, number, fence)
+        except Fenced as error:
+            raise self.explained(table, number, error) from error
 
     def rest(self, info: TableInfo, number: int, fence: int) -> None:
         """Let the columns go, once what is uncommitted is taken back. What was committed is remembered. Idempotent."""
-        with self._still(info.id):
-            lock = self._locks.get(info.id, _NOBODY).get(number)
-            if lock is None or lock.record.fence != fence:
-                return
-            self._undo(info, lock.record)
-            self._store(replace(lock.record, is_resting=True))
-            self._unpublish(lock.record)
+        with self._still(info.id), self._owner(info.id, number):
+            lock = self.locks.of(info.id).get(number)
+            if lock is not None and lock.record.fence == fence:
+                self._withdrawn(info, lock.record)
 
-    def release(self, info: TableInfo, name: str, fence: int | None = None) -> bool:
-        """Forget an owner, once what is uncommitted is taken back; without a fence, whoever writes in its name. Whether
-        there was one."""
-        with self._still(info.id):
-            record = self._records.get((info.id, name))
-            if record is None or (fence is not None and record.fence != fence):
+    def release(self, info: TableInfo, name: str, fence: int | None = None, *, keep: bool = False) -> bool:
+        """Forget an owner, once what is uncommitted is taken back, or, to keep it, without that; without a fence,
+        whoever writes in its name. Whether there was one."""
+        with self._named(info.id, name) as record:
+            if record is None or (fence is not None and not _is_of(record, fence)):
                 return False
-            record = replace(record, fence=record.fence + 1)
-            self._store(record)
-            self._publish(Lock(record, self._clock.monotonic() + record.ttl_seconds, is_recovering=True))
-            self._pass_through(info)
-            self._undo(info, record)
-            self._unpublish(record)
+            if record.has_columns and not keep:
+                self._withdrawn(info, record)
+            elif record.has_columns:
+                self.locks.withdraw(record)
+                self.buckets.pass_through(info)
             self._meta.write([self._meta.replacement(owner_key(record), None)])
             del self._records[info.id, name]
             return True
 
+    def evict(self, info: TableInfo, name: str) -> bool:
+        """Take an owner back to its commit point, and let its columns go; it is told when it comes back. Whether there
+        was anything to take back."""
+        with self._named(info.id, name) as record:
+            if record is None or not record.has_columns:
+                return False
+            return self._evicted(info, record)
+
     def lapse(self, info: TableInfo) -> None:
         """Let columns go whose owner's time is up, if it has left nothing behind; for those who are not owners."""
-        now = self._clock.monotonic()
-        locks = self._locks.get(info.id, _NOBODY)
-        if all(lock.is_live(now) for lock in locks.values()):
-            return
-        with self._still(info.id):
-            for lock in list(self._locks.get(info.id, _NOBODY).values()):
-                if not lock.is_live(now) and not lock.is_recovering and not self._is_dirty(info, lock.record):
-                    self._unpublish(lock.record)
+        for number in [number for number, lock in self.locks.of(info.id).items() if self._is_over(lock)]:
+            mutex, known = self._mutex(info.id, number), self.locks.of(info.id).get(number)
+            if known is None or not mutex.acquire(timeout=0.0 if known.is_recovering else _LAPSE_SECONDS):
+                continue  # what it left is being taken back
+            try:
+                lock = self.locks.of(info.id).get(number)
+                if lock is not None and self._is_over(lock) and not self.buckets.is_dirty(info, lock.record):
+                    self.locks.withdraw(lock.record)
+            finally:
+                mutex.release()
 
-    def record(self, table: TableId, name: str) -> OwnerRecord | None:
-        """What is kept of an owner."""
-        return self._records.get((table, name))
+    @contextmanager
+    def unowned(self, info: TableInfo) -> Iterator[None]:
+        """Within the block nobody has columns of the table; ColumnLockConflict if somebody does."""
+        with self._still(info.id):
+            self.lapse(info)
+            for lock in self.locks.of(info.id).values():
+                raise owned(lock, self._clock.monotonic())
+            yield
+
+    def reap(self) -> None:
+        """Take back what nobody came back for in a long time."""
+        before = self._clock.monotonic() - self._abandon_seconds
+        for record in list(self._records.values()):
+            lock = self.locks.of(record.table).get(record.number)
+            if lock is not None and lock.expires <= before:
+                try:
+                    self.evict(self._newest(record.table), record.name)
+                except KolkError as error:
+                    _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
 
     def listed(self, infos: Sequence[TableInfo]) -> list[OwnerInfo]:
         """The locks of these tables, by table and owner."""
         now = self._clock.monotonic()
-        found: list[OwnerInfo] = []
-        for info in infos:
-            for lock in sorted(self._locks.get(info.id, _NOBODY).values(), key=lambda each: each.record.name):
-                record = lock.record
-                names = None if record.columns is None else [
-                    info.schema.by_id[id].name for id in record.columns if id in info.schema.by_id
-                ]  # fmt: skip
-                found.append(
-                    OwnerInfo(
-                        table=str(info.name),
-                        owner=record.name,
-                        columns=None if names is None else tuple(names),
-                        fence=record.fence,
-                        epoch=None if record.committed == NO_EPOCH else record.committed,
-                        is_live=lock.is_live(now),
-                        seconds_left=max(lock.expires - now, 0.0),
-                        undo=record.undo.value,
-                    )
-                )
-        return found
+        return [
+            shown(info, lock, now)
+            for info in infos
+            for lock in sorted(self.locks.of(info.id).values(), key=lambda each: each.record.name)
+        ]
 
     def drop_table(self, table: TableId) -> None:
         """Forget the owners of a table that is gone."""
         with self._still(table):
             gone = [record for (owned, _), record in self._records.items() if owned == table]
-            self._locks.pop(table, None)
+            self.locks.drop_table(table)
             for record in gone:
                 self._meta.write([self._meta.replacement(owner_key(record), None)])
                 del self._records[record.table, record.name]
+
+    # --- for those who work on one owner's behalf
+
+    @contextmanager
+    def alone(self, record: OwnerRecord) -> Iterator[None]:
+        """Within the block nobody else changes this owner."""
+        with self._owner(record.table, record.number):
+            yield
+
+    def current(self, table: TableId, number: int, fence: int) -> Lock:
+        """The lock of a writer; Fenced, or what happened to it, if it is no longer."""
+        try:
+            return self.locks.current(table, number, fence)
+        except Fenced as error:
+            raise self.explained(table, number, error) from error
+
+    def explained(self, table: TableId, number: int, error: Fenced) -> Fenced | OwnerRolledBack:
+        """Why somebody is fenced: an owner that was evicted is told so."""
+        for record in list(self._records.values()):
+            if (record.table, record.number) == (table, number) and record.evicted:
+                return OwnerRolledBack(
+                    f"{record.name!r} was taken back to its last commit, epoch {record.committed}; begin again, and"
+                    " write again what came after"
+                )
+        return error
+
+    def store(self, record: OwnerRecord) -> None:
+        """Write the record of an owner, durably."""
+        self._meta.write([self._meta.replacement(owner_key(record), encode_owner(record))])
+        self._records[record.table, record.name] = record
 
     # --- inside
 
     @contextmanager
     def _still(self, table: TableId) -> Iterator[None]:
-        with self._making:
-            mutex = self._mutexes[table]
-        with mutex:
+        """Within the block nobody comes or goes, and no columns change hands."""
+        with self._mutex(table, 0):
             yield
+
+    @contextmanager
+    def _named(self, table: TableId, name: str) -> Iterator[OwnerRecord | None]:
+        """What is kept of an owner, who within the block is left alone by everybody."""
+        with self._still(table), ExitStack() as held:
+            known = self._records.get((table, name))
+            if known is not None:
+                held.enter_context(self.alone(known))
+                known = self._records.get((table, name))
+            yield known
+
+    @contextmanager
+    def _owner(self, table: TableId, number: int) -> Iterator[None]:
+        with self._mutex(table, number):
+            yield
+
+    def _mutex(self, table: TableId, number: int) -> threading.RLock:
+        with self._making:
+            return self._mutexes[table, number]
+
+    def _is_over(self, lock: Lock) -> bool:
+        return not lock.is_live(self._clock.monotonic())
+
+    def _is_same_run(self, known: OwnerRecord, attempt: str) -> bool:
+        """Whether a token is that of the run that writes now; Fenced if it once was."""
+        lock = self.locks.of(known.table).get(known.number)
+        is_current = lock is not None and lock.record.fence == known.fence and not lock.is_recovering
+        if attempt in known.past or (attempt == known.attempt and not is_current):
+            raise Fenced(f"a newer run goes on in the name of {known.name!r}, or this one's time was up")
+        return attempt == known.attempt
 
     def _make_way(self, info: TableInfo, name: str, columns: Sequence[int] | None) -> None:
         """Who is live keeps its columns; who is not is taken back to its commit point, and told so when it returns."""
+        others = [
+            record
+            for (table, other), record in self._records.items()
+            if table == info.id and other != name and record.has_columns and record.overlaps(columns)
+        ]
         now = self._clock.monotonic()
-        others = conflicting(self._locks.get(info.id, _NOBODY).values(), columns, name)
-        for lock in others:
-            if lock.is_live(now):
+        for record in others:
+            lock = self.locks.of(info.id).get(record.number)
+            if lock is not None and lock.is_live(now):
                 self.counts["conflicts"] += 1
                 raise _conflict(info, lock, now)
-        for lock in others:
-            record = replace(lock.record, fence=lock.record.fence + 1, evicted=True)
-            self._publish(replace(lock, record=record, is_recovering=True))
-            self._pass_through(info)
-            self._undo(info, record)
-            self._store(record)
-            self._unpublish(record)
+        for record in others:
+            with self.alone(record):
+                self._evicted(info, self._records[info.id, record.name])
 
-    def _renumbered(self, info: TableInfo, claim: Claim, columns: tuple[int, ...] | None) -> OwnerRecord:
-        """The record with the next fence; a new one for a new owner."""
-        known = self._records.get((info.id, claim.owner))
-        if known is not None and not claim.reset:
-            if claim.stream and known.stream and claim.stream != known.stream:
-                raise StreamChanged(
-                    f"{claim.owner!r} is the stream {known.stream!r}, not {claim.stream!r}: its epochs would be taken"
-                    " for those of the other. Take another owner, or begin with reset=True"
-                )
-            if known.undo is not claim.undo:
-                raise InvalidArgument(f"undo of {claim.owner!r} is {known.undo.value!r}, which is decided once")
-            return replace(
-                known,
-                fence=known.fence + 1,
-                ttl_seconds=claim.ttl_seconds,
-                stream=claim.stream or known.stream,
-                evicted=False,
-                is_resting=False,
-            )
-        if known is not None:
-            self.release(info, claim.owner)
+    def _evicted(self, info: TableInfo, record: OwnerRecord) -> bool:
+        is_dirty = self._withdrawn(info, record)
+        if is_dirty:
+            self.counts["evicted"] += 1
+            _log.warning("%r of %s was taken back to its last commit, and evicted", record.name, info.name)
+        return is_dirty
+
+    def _withdrawn(self, info: TableInfo, record: OwnerRecord) -> bool:
+        """Fence an owner, take back what is not committed, and let its columns go. Its own lock is held. Whether there
+        was anything: then it is told so when it comes back and takes it for committed."""
+        self.locks.fence(record)
+        self.buckets.pass_through(info)
+        is_dirty = self.buckets.is_dirty(info, record)
+        if is_dirty:
+            # Durably before anything is taken back: after a crash the old fence must not go on with what is left.
+            record = replace(record, fence=record.fence + 1)
+            self.store(record)
+            self.locks.fence(record)
+            self.counts["undone_rows"] += self.buckets.undo(info, record)
+        self.store(replace(record, evicted=is_dirty, is_resting=not is_dirty))
+        self.locks.withdraw(record)
+        return is_dirty
+
+    def _renumbered(self, known: OwnerRecord, claim: Claim) -> OwnerRecord:
+        """The record with the next fence. It has no token before what is left of earlier runs is taken back."""
+        past = tuple(token for token in (*known.past, known.attempt) if token)[-ATTEMPTS_KEPT:]
+        return replace(
+            known,
+            fence=known.fence + 1,
+            ttl_seconds=claim.ttl_seconds,
+            stream=claim.stream or known.stream,
+            evicted=False,
+            is_resting=False,
+            attempt="",
+            past=past,
+        )
+
+    def _made(self, info: TableInfo, claim: Claim, columns: tuple[int, ...] | None) -> OwnerRecord:
         return OwnerRecord(
             table=info.id,
             name=claim.owner,
@@ -268,81 +387,53 @@ class Owners:
             undo=claim.undo,
         )
 
-    def _resumed(self, record: OwnerRecord, epoch: int | None, *, was_evicted: bool) -> OwnerRecord:
-        """The commit point of somebody who keeps one elsewhere as well."""
-        if epoch is None or epoch == record.committed:
-            return record
-        if epoch < record.committed or was_evicted:
-            raise OwnerRolledBack(
-                f"{record.name!r} resumes at epoch {epoch}, but {record.committed} is what is committed here: a later"
-                " one cannot be taken back, and what was evicted cannot be brought back"
-            )
-        record = replace(record, committed=epoch, committed_fence=record.fence - 1)
-        self._store(record)
-        return record
-
-    def _undo(self, info: TableInfo, record: OwnerRecord) -> None:
-        if record.undo is UndoMode.NONE:
-            return
-        for bucket in self._partitions.buckets(info):
-            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet, tablet.held():
-                self.counts["undone_rows"] += tablet.undo(record)
-
-    def _is_dirty(self, info: TableInfo, record: OwnerRecord) -> bool:
-        if record.undo is UndoMode.NONE:
-            return False
-        for bucket in self._partitions.buckets(info):
-            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
-                if tablet.owner(record.number).dirty_from(record.committed) is not None:
-                    return True
-        return False
-
-    def _check_arrived(self, info: TableInfo, record: OwnerRecord, epoch: int, seqs: Mapping[str, int]) -> None:
-        """Whether the last put of an epoch is the one that is named, in every bucket that has any of it."""
-        for bucket in self._partitions.buckets(info):
-            with suppress(NotFound), self._tablets.use_one(info, bucket) as tablet:
-                found = [each.seq for each in tablet.owner(record.number).epochs if each.epoch == epoch]
-                wanted = seqs.get(bucket.name)
-                if (found[0] if found else None) != wanted:
-                    raise CommitMismatch(
-                        f"the last put of epoch {epoch} in bucket {bucket.name} is {found[0] if found else 'none'}, and"
-                        f" {wanted if wanted is not None else 'none'} was to be committed: nothing was. Put what is"
-                        " missing again, or begin again"
-                    )
-
-    def _current(self, table: TableId, number: int, fence: int) -> Lock:
-        lock = self._locks.get(table, _NOBODY).get(number)
-        if lock is None or lock.record.fence != fence:
-            raise Fenced("a newer writer goes on in this owner's name, or it was released")
-        return lock
-
-    def _pass_through(self, info: TableInfo) -> None:
-        for tablet in self._tablets.opened():
-            if tablet.bucket.table == info.id:
-                with tablet.held():
-                    pass
-
-    def _publish(self, lock: Lock) -> None:
-        table = lock.record.table
-        self._locks[table] = {**self._locks.get(table, _NOBODY), lock.record.number: lock}
-
-    def _unpublish(self, record: OwnerRecord) -> None:
-        table = record.table
-        left = {number: lock for number, lock in self._locks.get(table, _NOBODY).items() if number != record.number}
-        if left:
-            self._locks[table] = left
-        else:
-            self._locks.pop(table, None)
-
-    def _store(self, record: OwnerRecord) -> None:
-        self._meta.write([self._meta.replacement(owner_key(record), encode_owner(record))])
-        self._records[record.table, record.name] = record
+    def _recover(
+        self,
+        info: TableInfo,
+        record: OwnerRecord,
+        columns: tuple[int, ...] | None,
+        claim: Claim,
+        on_progress: OnProgress | None,
+    ) -> None:
+        """Steps 2 to 4: fence the one before, and take back what it left."""
+        self.store(record)
+        # Nobody writes what it had, nor what it asks for.
+        self.locks.publish(replace(record, columns=_union(record.columns, columns)), is_recovering=True)
+        self.buckets.pass_through(info)
+        if claim.resume_epoch is not None and claim.resume_epoch > record.committed:
+            # The job has kept a commit that it did not come to tell of.
+            record = replace(record, committed=claim.resume_epoch, committed_fence=record.fence - 1)
+            self.store(record)
+        self.counts["undone_rows"] += self.buckets.undo(info, record, on_progress)
 
     def _next_number(self) -> int:
-        found = self._meta.get(NUMBER_KEY)
-        number = 1 if found is None else int(found.value) + 1
-        self._meta.write([MetaChange(NUMBER_KEY, str(number).encode(), 0 if found is None else found.version)])
-        return number
+        with self._making:
+            found = self._meta.get(NUMBER_KEY)
+            number = 1 if found is None else int(found.value) + 1
+            self._meta.write([MetaChange(NUMBER_KEY, str(number).encode(), 0 if found is None else found.version)])
+            return number
+
+
+def _is_of(record: OwnerRecord, fence: int) -> bool:
+    """Whether the newest writer is the one with this fence, or nobody has come after it."""
+    return record.fence == fence or (record.evicted and record.fence == fence + 1)
+
+
+def _check_known(known: OwnerRecord, claim: Claim) -> None:
+    """Whether an owner may go on like this."""
+    if claim.stream and known.stream and claim.stream != known.stream:
+        raise StreamChanged(
+            f"{claim.owner!r} is the stream {known.stream!r}, not {claim.stream!r}: its epochs would be taken for those"
+            " of the other. Take another owner, or begin with reset=True"
+        )
+    if known.undo is not claim.undo:
+        raise InvalidArgument(f"undo of {claim.owner!r} is {known.undo.value!r}, which is decided once")
+    epoch = claim.resume_epoch
+    if epoch is not None and (epoch < known.committed or (epoch > known.committed and known.evicted)):
+        raise OwnerRolledBack(
+            f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: a later one"
+            " cannot be taken back, and what was evicted cannot be brought back"
+        )
 
 
 def _check_table(info: TableInfo, claim: Claim) -> None:
@@ -368,14 +459,4 @@ def _union(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> tuple[
 
 
 def _conflict(info: TableInfo, lock: Lock, now: float) -> ColumnLockConflict:
-    ids = lock.record.columns
-    names = None if ids is None else [info.schema.by_id[id].name for id in ids if id in info.schema.by_id]
-    what = "all columns" if names is None else f"the columns {', '.join(names)}"
-    left = lock.expires - now
-    return ColumnLockConflict(
-        f"{lock.record.name!r} owns {what} of {info.name} for {left:.0f} s more; take other columns, wait, or release"
-        " it with `kolk lock release`",
-        lock.record.name,
-        names,
-        left,
-    )
+    return conflict_of(lock, info.schema, f" of {info.name}", now)

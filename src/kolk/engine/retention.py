@@ -1,9 +1,10 @@
 """Letting old log go: the round that the engine makes every minute.
 
 A table's options say how old and how large its logs may get; live followers keep what they have not seen, and of a
-table with a primary key snapshots and leases keep what comes after them. What followers and leases keep beyond the
-options, and beyond what recovery needs, is bounded for the database as a whole: above the limit whoever keeps the most
-is released, until it fits. Tables that keep everything are not looked at.
+table with a primary key snapshots and leases keep what comes after them, and owners what they have not committed. What
+followers, leases and owners keep beyond the options, and beyond what recovery needs, is bounded for the database as a
+whole: above the limit whoever keeps the most is released, until it fits; an owner is taken back to its commit first.
+Tables that keep everything are not looked at.
 """
 
 import logging
@@ -14,6 +15,7 @@ from kolk.engine.catalog import Catalog
 from kolk.engine.followers import Followers
 from kolk.engine.keeping import Keeping
 from kolk.engine.opening import BucketState
+from kolk.engine.owners import Owners
 from kolk.engine.partitions import Partitions
 from kolk.engine.sessions import ScanSessions
 from kolk.engine.tablets import Tablets
@@ -27,7 +29,7 @@ from kolk.tablet.retention import Holder, HolderKind, bytes_from, outlived
 _log = logging.getLogger(__name__)
 
 _Who = tuple[HolderKind, TableId | None, str]
-"""A follower of a table, or a lease."""
+"""A follower of a table, an owner of its columns, or a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class Retention:
         followers: Followers,
         scans: ScanSessions,
         keeping: Keeping,
+        owners: Owners,
         clock: Clock,
         pinned_bytes_max: int,
     ) -> None:
@@ -59,6 +62,7 @@ class Retention:
         self._followers = followers
         self._scans = scans
         self._keeping = keeping
+        self._owners = owners
         self._clock = clock
         self._pinned_bytes_max = pinned_bytes_max
 
@@ -116,14 +120,25 @@ class Retention:
                 held[bucket].append(((HolderKind.FOLLOWER, due.info.id, name), holder))
         return held
 
+    def _owners_of(self, due: _Due) -> dict[BucketId, list[tuple[_Who, int]]]:
+        """Which owners hold the log of each bucket of a table, and from where on."""
+        held: dict[BucketId, list[tuple[_Who, int]]] = {}
+        for lock in self._owners.locks.of(due.info.id).values():
+            for bucket, start in self._owners.buckets.dirty(due.info, lock.record):
+                who = (HolderKind.COMMIT_POINT, due.info.id, lock.record.name)
+                held.setdefault(bucket, []).append((who, start))
+        return held
+
     def _release_largest(self, due: Sequence[_Due]) -> None:
-        """Release followers and leases until those that are left keep no more than they may, all of them together."""
-        with self._followers.still():
-            while True:
+        """Release followers, owners and leases until those that are left keep no more than they may together."""
+        spared: set[_Who] = set()
+        while True:
+            with self._followers.still():
                 kept, kept_in_all = self._kept(due)
-                if kept_in_all <= self._pinned_bytes_max:
+                chosen = {who: size for who, size in kept.items() if who not in spared}
+                if kept_in_all <= self._pinned_bytes_max or not chosen:
                     return
-                kind, table, name = largest = max(kept, key=lambda who: kept[who])
+                kind, table, name = largest = max(chosen, key=lambda who: chosen[who])
                 _log.warning(
                     "the %s %r keeps %d bytes of log beyond their time, and all together may keep %d: it is released",
                     kind.value,
@@ -133,18 +148,26 @@ class Retention:
                 )
                 if table is None:
                     self._keeping.drop(name)
-                else:
+                elif kind is HolderKind.FOLLOWER:
                     self._followers.release(table, name)
+            if kind is HolderKind.COMMIT_POINT and table is not None:
+                # Never without taking its changes back, which may take long: nobody else waits for that.
+                spared.add(largest)
+                try:
+                    self._owners.evict(self._catalog.by_id(table), name)
+                except KolkError as error:
+                    _log.warning("%r keeps its log, for it cannot be taken back: %s", name, error)
 
     def _kept(self, due: Sequence[_Due]) -> tuple[dict[_Who, int], int]:
-        """The bytes that each follower and lease keeps beyond their time, and how much log that is in all."""
+        """The bytes that each follower, owner and lease keeps beyond their time, and how much log that is in all."""
         kept: dict[_Who, int] = {}
         kept_in_all = 0
         for each in due:
-            followers = self._followers_of(each)
+            followers, owners = self._followers_of(each), self._owners_of(each)
             for state in each.buckets:
                 below = each.below.get(state.bucket, 0)
                 offsets = [(who, holder.offset) for who, holder in followers[state.bucket]]
+                offsets += owners.get(state.bucket, [])
                 offsets += [((HolderKind.LEASE, None, id), at) for id, at in self._keeping.leased(state.bucket).items()]
                 sizes = [(who, bytes_from(state.segments, offset, below=below)) for who, offset in offsets]
                 kept_in_all += max((size for _, size in sizes), default=0)

@@ -18,7 +18,7 @@ first (``settle``).
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -52,6 +52,7 @@ from kolk.errors import (
 )
 from kolk.model.ids import BucketId, TableId
 from kolk.model.rows import checked_rows
+from kolk.model.table import TableInfo
 from kolk.model.transaction import (
     CommitRecord,
     CommitRequest,
@@ -84,7 +85,9 @@ class Transactions:
         gate: Gate,
         clock: Clock,
         config: EngineConfig,
+        lapse: Callable[[TableInfo], None],
     ) -> None:
+        self._lapse = lapse
         self._planning = Planning(stagings, catalog, partitions, tablets, routing, config)
         self.commits = commits
         self.stagings = stagings
@@ -156,7 +159,7 @@ class Transactions:
             info = self._catalog.by_id(table)
             shares = self._planning.shares(info, record.handles[table], makes=False).get(tablet.bucket, ())
             with tablet.held():
-                merged = tablet.merged(shares, truncates=table in record.truncates)
+                merged = tablet.merged(shares, truncates=table in record.truncates, is_decided=True)
                 tablet.commit(merged, record.csn, record.timestamp_ms)
             _log.info("bucket %s was given its share of commit %d", tablet.bucket.name, record.csn)
 
@@ -233,6 +236,8 @@ class Transactions:
     def _committed(self, request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]]) -> CommitRecord:
         for _ in range(_LOOKS_MAX):
             plan = self._planning.plan(request, staged)
+            for info in plan.infos.values():
+                self._lapse(info)  # columns that nobody has any more are free
             try:
                 with self._gate.shared(), self._taken(plan) as tablets:
                     if any(self._catalog.by_id(table).schema.id != plan.infos[table].schema.id for table in plan.infos):

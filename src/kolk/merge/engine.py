@@ -49,13 +49,15 @@ class Merger:
         self._aggregation = Aggregation(schema) if options.merge_engine is MergeEngine.AGGREGATION else None
         self._rule = rule_for(options, schema, self.codec)
 
-    def prepare(self, write: Write) -> Prepared:
-        """Step 1. Raises what makes the write impossible whatever is stored."""
+    def prepare(self, write: Write, *, is_correction: bool = False) -> Prepared:
+        """Step 1. Raises what makes the write impossible whatever is stored. A correction is the store's own, so that
+        what clients may not do does not concern it."""
         rule = LastRow() if write.mode is MergeMode.OVERWRITE else self._rule
         if write.schema_id not in (0, self.schema.id):
             write = translated_write(write, self.versions.spoken(write.schema_id), self.schema)
         is_aggregated = self._is_aggregated(write)
-        self._check(write, rule)
+        if not is_correction:
+            self._check(write, rule)
         if self._aggregation is not None and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE:
             self._aggregation.check_states(write.rows, self._targets(write))
         rows, gone = self._looked_at(write, is_aggregated)

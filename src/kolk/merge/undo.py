@@ -2,22 +2,26 @@
 
 The frames are read in order. Of every key the first own change counts: what stood before it in the owner's columns is
 what is committed, because nobody else writes them. A key that the owner has inserted goes, or, if others have columns
-in its row, loses the owner's. Other columns are never touched: they are what they are now.
+in its row, loses the owner's. Other columns are never touched: they are what they are now. Whether others have columns
+in a row that an owner has inserted is told by their values: null, or the default of a new row, is nobody's.
 
 A row that the store itself removed meanwhile (its time was up) does not come back. What is restored overwrites, without
 any function; no function is ever inverted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kolk.codec.buffers import Mask
 from kolk.codec.versions import RowCodecs
 from kolk.model.change import ChangeKind
+from kolk.model.defaults import default_values
 from kolk.model.options import MergeMode
-from kolk.model.schema import Schema
+from kolk.model.schema import Column, Schema
 from kolk.model.translation import translated
 from kolk.model.write import Action, Write
 
@@ -60,43 +64,67 @@ class Images:
                 number, place, _ = self._found[key]
                 self._found[key] = (number, place, True)
 
-    def writes(self) -> list[Write]:
-        """What to write: first the rows that come back, then those that go."""
-        if not self._found or self._names == ():
+    def writes(self, stored: Callable[[list[bytes]], pa.BinaryArray]) -> list[Write]:
+        """What to write, given what is stored under keys now: the rows that come back, or change, and those that go.
+
+        All of them whole rows: in columns that are not the owner's they say what is there.
+        """
+        own = self._own_columns
+        if not self._found or not own:
             return []
         # In key order, which is the order of the log's rows everywhere.
-        places = [self._found[key] for key in sorted(self._found)]
-        rows = self._gathered([(number, place) for number, place, _ in places])
-        gone = np.array([is_absent for _, _, is_absent in places])
-        names = self._names
-        if names is not None:
-            empty = np.ones(rows.num_rows, np.bool_)
-            for name in names:
-                empty &= rows.column(name).is_null().to_numpy(zero_copy_only=False)
-            gone |= empty  # under a lock of some columns a row without any of them is no row of the owner's
+        keys = sorted(self._found)
+        places = [self._found[key] for key in keys]
+        images = self._gathered([(number, place) for number, place, _ in places])
+        was_absent = np.array([is_absent for _, _, is_absent in places])
+        values = stored(keys)
+        is_there = values.is_valid().to_numpy(zero_copy_only=False)
+        now = self._codec.decode(values.drop_null())
+        rows = self._restored(images, was_absent, now, is_there)
+        others = [column for column in self._schema.value_columns if column not in own]
+        gone = was_absent.copy()
+        if self._own is not None:
+            # Under a lock of some columns a row without any value is no row of the owner's, and one that it has made
+            # is nobody's as long as the other columns are as they were when it was made.
+            unrestorable = any(not column.nullable and column.default is None for column in own)
+            was_empty = _all_null(images, own) & ~was_absent
+            gone &= ~is_there | _all_unset(rows, others) | unrestorable
+            gone |= was_empty & (~is_there | _all_null(rows, others))
         found: list[Write] = []
         if not gone.all():
-            kept = rows.filter(pa.array(~gone))
-            columns = self._schema.names if names is None else self._ordered(names)
-            found.append(self._write(Action.UPSERT, kept.select(list(columns)), names))
+            found.append(self._write(Action.UPSERT, rows.filter(pa.array(~gone))))
         if gone.any():
-            keys = rows.filter(pa.array(gone)).select(list(self._schema.primary_key))
-            found.append(self._write(Action.DELETE, keys, names))
+            absent = rows.filter(pa.array(gone)).select(list(self._schema.primary_key))
+            found.append(self._write(Action.DELETE, absent))
         return found
 
     @property
-    def _names(self) -> tuple[str, ...] | None:
+    def _own_columns(self) -> list[Column]:
         """The owner's columns that there still are."""
-        if self._own is None:
-            return None
-        return tuple(column.name for column in self._schema.value_columns if column.id in self._own)
+        return [column for column in self._schema.value_columns if self._own is None or column.id in self._own]
 
-    def _ordered(self, names: Sequence[str]) -> list[str]:
-        chosen = {*names, *self._schema.primary_key}
-        return [name for name in self._schema.names if name in chosen]
+    def _restored(
+        self, images: pa.RecordBatch, was_absent: Mask, now: pa.RecordBatch, is_there: Mask
+    ) -> pa.RecordBatch:
+        """Own columns as they were, the others as they are; of a row that comes back, these are null, for if they had
+        not been it would not have gone."""
+        own = {column.name for column in self._own_columns}
+        place = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
+        arrays: list[pa.Array] = []
+        for column in self._schema.columns:
+            if column.name in self._schema.primary_key:
+                array = images.column(column.name)
+            elif column.name in own:
+                array = _unset_where(was_absent, images.column(column.name), column)
+            else:
+                array = now.column(column.name).take(place)
+                if not column.nullable and array.null_count:
+                    array = _unset_where(~is_there, array, column)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
 
-    def _write(self, action: Action, rows: pa.RecordBatch, names: tuple[str, ...] | None) -> Write:
-        return Write(action=action, rows=rows, columns=names, mode=MergeMode.OVERWRITE, schema_id=self._schema.id)
+    def _write(self, action: Action, rows: pa.RecordBatch) -> Write:
+        return Write(action=action, rows=rows, mode=MergeMode.OVERWRITE, schema_id=self._schema.id)
 
     def _gathered(self, places: Sequence[tuple[int, int]]) -> pa.RecordBatch:
         starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
@@ -109,3 +137,40 @@ class Images:
 
     def _is_mine(self, key: bytes) -> bool:
         return self._parts == 1 or crc32(key) % self._parts == self._part
+
+
+def _unset(column: Column) -> pa.Scalar:
+    """What a column holds in a row that was made without it."""
+    if column.default is None:
+        return pa.scalar(None, column.type.arrow)
+    return default_values(column.default, column.type, 1)[0]
+
+
+def _unset_where(places: Mask, array: pa.Array, column: Column) -> pa.Array:
+    """The values, but in these places what the column holds if nobody has set it."""
+    if not places.any():
+        return array
+    index = np.where(places, len(array), np.arange(len(array)))
+    return pa.concat_arrays([array, pa.array([_unset(column).as_py()], array.type)]).take(pa.array(index))
+
+
+def _all_null(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
+    """Which rows have none of these columns."""
+    found = np.ones(rows.num_rows, np.bool_)
+    for column in columns:
+        found &= rows.column(column.name).is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _all_unset(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
+    """Which rows have in all of these columns nothing but null or the default."""
+    found = np.ones(rows.num_rows, np.bool_)
+    for column in columns:
+        array, unset = rows.column(column.name), _unset(column)
+        same = array.is_null().to_numpy(zero_copy_only=False)
+        if unset.is_valid and pa.types.is_nested(array.type):  # Arrow compares no nested values
+            same |= np.array([value == unset.as_py() for value in array.to_pylist()], np.bool_)
+        elif unset.is_valid:
+            same |= pc.fill_null(pc.equal(array, unset), False).to_numpy(zero_copy_only=False)
+        found &= same
+    return found

@@ -7,19 +7,25 @@ lies beyond is taken back. A *fence* grows with every beginning: whoever has an 
 Everything here is a value or a pure decision; the engine keeps the records, the tablets the frames.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kolk.errors import InvalidArgument
-from kolk.model.ids import TableId
+from kolk.model.ids import OwnerTag, TableId
 from kolk.model.schema import Schema
+from kolk.model.table import TableInfo
 
 NO_EPOCH = -1
 """The epoch of an owner that has committed nothing yet."""
 EPOCH_MAX = 2**62
 STATE_BYTES_MAX = 64 * 1024
 NAME_LENGTH_MAX = 256
+TTL_SECONDS_MAX = 7 * 86_400.0
+ATTEMPTS_KEPT = 16
+"""Of so many runs an owner knows that they are over; who comes from an older one is taken for a new one."""
+TASKS_MAX = 1 << 20
+MESSAGE_BYTES_MAX = 64 * 1024
 
 
 class UndoMode(Enum):
@@ -48,13 +54,42 @@ class OwnerRecord:
     evicted: bool = False
     """Whether it was taken back to its commit point in somebody else's favour."""
     is_resting: bool = False
-    """Whether it has let its columns go by itself, with nothing left uncommitted."""
+    """Whether it has let its columns go, with nothing left uncommitted."""
+    attempt: str = ""
+    """The token of the run that it writes in, if that has one: whoever brings it writes under the same fence."""
+    past: tuple[str, ...] = ()
+    """The tokens of the runs before, the newest last."""
+    tickets: int = 0
+    """How many tickets its tasks were given."""
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether anybody else must leave its columns alone."""
+        return not self.evicted and not self.is_resting
+
+    def names(self, schema: Schema) -> tuple[str, ...] | None:
+        """The names of its columns, those that there still are; None for all."""
+        if self.columns is None:
+            return None
+        return tuple(schema.by_id[id].name for id in self.columns if id in schema.by_id)
 
     def overlaps(self, columns: Collection[int] | None) -> bool:
         """Whether it has one of these columns; None is all of them."""
         if self.columns is None or columns is None:
             return True
         return not set(self.columns).isdisjoint(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a run, one for each partition of its rows, as far as it has come. Its ticket grows with each attempt.
+
+    ``message`` is what it left when it was through; None before.
+    """
+
+    epoch: int
+    ticket: int
+    message: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +103,8 @@ class Lock:
     expires: float
     is_recovering: bool = False
     """Whether what it left is still being taken back; its new fence may not write before that."""
+    tasks: Mapping[int, Task] = field(default_factory=dict[int, Task])
+    """The tasks of its newest epoch, by their partitions."""
 
     def is_live(self, now: float) -> bool:
         """Whether its time is not up."""
@@ -99,20 +136,42 @@ class Claim:
     resume_epoch: int | None = None
     undo: UndoMode = UndoMode.ALWAYS
     reset: bool = False
+    attempt: str = ""
 
 
 Locks = Mapping[int, Lock]
 """The locks of one table by the number of their owners."""
 
 
-def conflicting(locks: Iterable[Lock], columns: Collection[int] | None, name: str | None) -> list[Lock]:
-    """The locks of others that have one of these columns."""
-    return [lock for lock in locks if lock.record.name != name and lock.record.overlaps(columns)]
+def shown(info: TableInfo, lock: Lock, now: float) -> OwnerInfo:
+    """A lock as people see it."""
+    record = lock.record
+    return OwnerInfo(
+        table=str(info.name),
+        owner=record.name,
+        columns=record.names(info.schema),
+        fence=record.fence,
+        epoch=None if record.committed == NO_EPOCH else record.committed,
+        is_live=lock.is_live(now),
+        seconds_left=max(lock.expires - now, 0.0),
+        undo=record.undo.value,
+    )
 
 
 def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     """The ids of the columns that an owner asks for; InvalidArgument if one of them goes with another that it leaves
     out: a column that decides and those it decides about are of one owner."""
+    if isinstance(names, str) or not names:
+        raise InvalidArgument("columns is a list of the columns to own; leave it out to own all of them")
+    for name in names:
+        if name not in schema.names:
+            raise InvalidArgument(f"there is no column {name!r}; the columns are {', '.join(schema.names)}"[:500])
+        column = schema.column(name)
+        if not column.nullable and column.default is None and len(names) < len(schema.value_columns):
+            raise InvalidArgument(
+                f"the column {name!r} is NOT NULL without a default, so what its owner inserts could not be taken back"
+                " from a row that others have columns in; own all columns, or let it be null"
+            )
     chosen = {schema.column(name).id for name in names}
     for column in schema.value_columns:
         by = None if column.agg is None else column.agg.get("by")
@@ -124,6 +183,31 @@ def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         if name in schema.primary_key:
             raise InvalidArgument(f"the column {name!r} is part of the primary key, which nobody owns; leave it out")
     return tuple(sorted(chosen))
+
+
+def ticket_of(number: int, partition: int) -> int:
+    """The ticket of a task: it grows with the number, and says which task it is."""
+    return number * TASKS_MAX + partition
+
+
+def partition_of(ticket: int) -> int:
+    """The task that a ticket is of."""
+    return ticket % TASKS_MAX
+
+
+def check_tag(tag: OwnerTag) -> None:
+    """Raise InvalidArgument if this cannot be the tag of a put."""
+    check_epoch(tag.epoch)
+    for value in (tag.owner, tag.fence, tag.ticket, tag.seq):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= EPOCH_MAX:
+            raise InvalidArgument(f"the tag of an owner's put has counts from 0 on, not {value!r}"[:500])
+
+
+def check_ttl(seconds: object) -> float:
+    """How long a lock lasts without being renewed; InvalidArgument if it cannot be."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TTL_SECONDS_MAX:
+        raise InvalidArgument(f"ttl is a time of up to {TTL_SECONDS_MAX / 86_400:.0f} days, not {seconds!r} s"[:500])
+    return float(seconds)
 
 
 def check_owner(name: object) -> str:

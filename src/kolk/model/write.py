@@ -91,3 +91,9 @@ def _check_targets(schema: Schema, action: Action, columns: tuple[str, ...]) -> 
             raise InvalidRows(f"the column {name!r} is part of the primary key; name columns outside of it")
     if action is Action.DELETE and not columns:
         raise InvalidRows("a partial delete names at least one column outside the key")
+
+
+def empty_write(schema: Schema) -> Write:
+    """A write without rows, of no column: only its tag is of interest."""
+    rows = pa.RecordBatch.from_pylist([], schema=pa.schema([column.arrow for column in schema.key_columns]))
+    return Write(action=Action.UPSERT, rows=rows, columns=(), mode=MergeMode.OVERWRITE, schema_id=schema.id)

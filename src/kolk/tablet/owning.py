@@ -4,18 +4,24 @@ For each owner: where its frames begin after the last time it was undone, the ep
 newest fence, to tell a retry. It is written to the KV in the same batch as the rows, and rebuilt from frame tags when
 the log is replayed. Which columns are whose is decided elsewhere; here it is obeyed.
 
+A put is judged in this order: is its fence, and its ticket, the current one, and the lock alive; are the columns its
+own; has this very put been made; is its epoch open. Whoever was fenced is told so, also of a put that once arrived: it
+was taken back since. Within one fence nothing is taken back, so a put that arrived stands, and its retry is told so,
+also if its epoch is over by now. (A newer ticket of a task takes back too, and older ones are turned away before.)
+
 Record: name ``o`` + number (8 bytes); value a msgpack of ``OwnerView``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
 
-from kolk.errors import ColumnLockConflict, EpochClosed, Fenced, InvalidRows, LockExpired, StaleTag
+from kolk.errors import BucketSplit, Busy, ColumnLockConflict, EpochClosed, Fenced, InvalidRows, LockExpired, StaleTag
 from kolk.merge.prepared import Prepared
 from kolk.model.ids import OwnerTag, UndoTag, WriteTag
-from kolk.model.owner import Lock, Locks
+from kolk.model.owner import NO_EPOCH, Lock, Locks, OwnerRecord, UndoMode, partition_of
+from kolk.model.schema import Schema
 from kolk.model.write import Action
 
 RECORD = b"o"
@@ -43,29 +49,35 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
     epochs: tuple[Epoch, ...] = ()
     kept: tuple[tuple[int, int], ...] = ()
     """The newest puts of this fence, each with the end that it was answered with."""
+    sealed: bool = False
+    """Whether the task of this ticket has said that it is through."""
 
-    def end_of(self, fence: int, seq: int) -> int | None:
+    def end_of(self, tag: OwnerTag) -> int | None:
         """The end that a put was answered with; None for one not seen before."""
-        if fence != self.fence:
+        if (tag.fence, tag.ticket) != (self.fence, self.ticket):
             return None
-        for known, end in self.kept:
-            if known == seq:
-                return end
-        if self.kept and seq < self.kept[0][0]:
-            raise StaleTag(
-                f"put {seq} of this owner is older than its last {_KEPT_PUTS}, so whether it arrived is forgotten"
-            )
-        return None
+        return next((end for seq, end in self.kept if seq == tag.seq), None)
 
-    def after(self, tag: OwnerTag, base: int, end: int) -> "OwnerView":
-        """The view with one more put."""
-        same = tag.fence == self.fence
-        kept = (*(self.kept if same else ()), (tag.seq, end))[-_KEPT_PUTS:]
-        epochs = [each for each in self.epochs if each.epoch != tag.epoch]
+    def check_fresh(self, tag: OwnerTag) -> None:
+        """Raise StaleTag for a put so old that nobody knows any more whether it arrived."""
+        if (tag.fence, tag.ticket) == (self.fence, self.ticket) and self.kept and tag.seq < self.kept[0][0]:
+            raise StaleTag(
+                f"put {tag.seq} of this owner is older than its last {_KEPT_PUTS}, so whether it arrived is forgotten"
+            )
+
+    def after(self, tag: OwnerTag, base: int, end: int, committed: int) -> "OwnerView":
+        """The view with one more put; of epochs that are committed nothing is kept."""
+        same = (tag.fence, tag.ticket) == (self.fence, self.ticket)
+        known = [put for put in self.kept if put[0] != tag.seq] if same else []
+        kept = tuple(sorted([*known, (tag.seq, end)])[-_KEPT_PUTS:])
         before = next((each for each in self.epochs if each.epoch == tag.epoch), None)
-        epochs.append(Epoch(tag.epoch, base if before is None else before.first, tag.seq))
-        highest = max(self.highest, tag.epoch) if same else tag.epoch
-        return OwnerView(self.since, tag.fence, tag.ticket, highest, tuple(epochs), kept)
+        epochs = [each for each in self.epochs if each.epoch != tag.epoch and each.epoch > committed]
+        last = max(tag.seq, before.seq) if same and before is not None else tag.seq
+        epochs.append(Epoch(tag.epoch, base if before is None else before.first, last))
+        highest = max(self.highest, tag.epoch) if tag.fence == self.fence else tag.epoch
+        return OwnerView(
+            self.since, tag.fence, tag.ticket, highest, tuple(epochs), kept, tag.sealed or (same and self.sealed)
+        )
 
     def undone(self, end: int, fence: int) -> "OwnerView":
         """The view after everything beyond the commit point was taken back."""
@@ -75,104 +87,153 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
         """Where the first frame beyond the commit point is; None if there is none."""
         return min((each.first for each in self.epochs if each.epoch > committed), default=None)
 
+    def last_of(self, epoch: int) -> int | None:
+        """The last put of an epoch."""
+        return next((each.seq for each in self.epochs if each.epoch == epoch), None)
+
 
 class Owning:
-    """The owners of one bucket. Guarded by the tablet's lock."""
+    """The owners of one bucket. Guarded by the tablet's lock; a look at ``views`` needs none."""
 
     def __init__(self, records: Mapping[bytes, bytes], guard: Guard) -> None:
         self._guard = guard
-        self._views = {
+        # Replaced whole.
+        self.views: Mapping[int, OwnerView] = {
             int.from_bytes(name[len(RECORD) :]): msgspec.msgpack.decode(value, type=OwnerView)
             for name, value in records.items()
         }
 
     def view(self, number: int) -> OwnerView:
         """What there is of an owner."""
-        return self._views.get(number, OwnerView())
+        return self.views.get(number, OwnerView())
 
     def admitted(self, tag: WriteTag, prepared: Prepared, views: Mapping[int, "OwnerView"], now: float) -> int | None:
         """Let a put in, or raise; a number is the end that it is answered with, since it is not to be done again (-1:
         the present one). ``views`` are those of puts before it in the same pass."""
         locks = self._guard()
         if isinstance(tag, OwnerTag):
-            view = views.get(tag.owner) or self.view(tag.owner)
-            return self._owned(tag, prepared, locks.get(tag.owner), view, now)
+            lock = _current(tag, locks, now)
+            check_within(lock, prepared)
+            return _judged(tag, lock.record, views.get(tag.owner) or self.view(tag.owner))
         if locks:
             self.check_free(prepared, now)
         return None
+
+    def displaced(self, tag: WriteTag, now: float) -> OwnerRecord | None:
+        """Whose frames are to be taken back before a put: those of an earlier attempt at the same task, whose ticket is
+        older; None if there are none."""
+        if not isinstance(tag, OwnerTag) or not tag.ticket:
+            return None
+        record, view = _current(tag, self._guard(), now).record, self.view(tag.owner)
+        if view.fence != tag.fence or view.dirty_from(record.committed) is None or view.ticket >= tag.ticket:
+            return None
+        if partition_of(view.ticket) != partition_of(tag.ticket):
+            raise BucketSplit(
+                f"the tasks {partition_of(view.ticket)} and {partition_of(tag.ticket)} of {record.name!r} write to one"
+                " bucket, so that neither could be done again alone; send the rows of a bucket to one task"
+            )
+        return None if view.sealed else record
 
     def check_free(self, prepared: Prepared, now: float) -> None:
         """Raise ColumnLockConflict if a write that is nobody's is about somebody's columns."""
         touched = _columns(prepared)
         for lock in self._guard().values():
-            if lock.record.overlaps(touched) and touched != ():
-                raise conflict(lock, prepared, now)
+            if touched != () and lock.record.overlaps(touched):
+                raise conflict_of(lock, prepared.schema, "", now)
 
     def check_unowned(self, now: float) -> None:
         """Raise ColumnLockConflict if there is any owner: for what removes whole rows."""
         for lock in self._guard().values():
-            raise ColumnLockConflict(
-                f"{lock.record.name!r} owns columns of this table, so its rows are not removed; wait until it is"
-                " released, or release it with `kolk lock release`",
-                lock.record.name,
-                seconds_left=lock.expires - now,
-            )
+            raise owned(lock, now)
 
     def floor(self, end: int) -> int:
         """From where on the log is needed to take back what is not committed; the end, if nothing is."""
-        found = [self.view(number).dirty_from(lock.record.committed) for number, lock in self._guard().items()]
-        return min((offset for offset in found if offset is not None), default=end)
+        return min((offset for _, offset in self._dirty()), default=end)
 
     def is_dirty(self, column: int) -> bool:
         """Whether somebody has written a column and not committed it."""
-        return any(
-            lock.record.overlaps([column]) and self.view(number).dirty_from(lock.record.committed) is not None
-            for number, lock in self._guard().items()
-        )
+        return any(record.overlaps([column]) for record, _ in self._dirty())
 
     def noted(self, views: Mapping[int, OwnerView]) -> dict[bytes, bytes | None]:
         """Take in the owners of one pass; the answer is what to write to the KV."""
-        self._views |= views
+        if not views:
+            return {}
+        self.views = {**self.views, **views}
         return {RECORD + number.to_bytes(8): msgspec.msgpack.encode(view) for number, view in views.items()}
 
     def after(self, tag: WriteTag, base: int, end: int, views: Mapping[int, OwnerView]) -> dict[int, OwnerView]:
         """What a frame makes of its owner, if it has one."""
         if isinstance(tag, OwnerTag):
-            return {tag.owner: (views.get(tag.owner) or self.view(tag.owner)).after(tag, base, end)}
+            lock = self._guard().get(tag.owner)
+            committed = NO_EPOCH if lock is None else lock.record.committed
+            return {tag.owner: (views.get(tag.owner) or self.view(tag.owner)).after(tag, base, end, committed)}
         if isinstance(tag, UndoTag) and tag.done:
             return {tag.owner: self.view(tag.owner).undone(end, tag.fence)}
         return {}
 
-    def _owned(self, tag: OwnerTag, prepared: Prepared, lock: Lock | None, view: OwnerView, now: float) -> int | None:
-        if lock is None or lock.record.fence != tag.fence or lock.is_recovering:
-            raise Fenced("a newer writer goes on in this owner's name, or it was released; nothing was written")
-        if not lock.is_live(now):
-            raise LockExpired(f"the lock of {lock.record.name!r} was not renewed in time; begin again")
-        _check_within(lock, prepared)
-        record = lock.record
-        if tag.epoch <= record.committed:
-            if tag.fence > record.committed_fence:
-                return -1  # a replay of what is committed: acknowledged, and not done again
-            raise EpochClosed(f"epoch {tag.epoch} of {record.name!r} is committed; nothing is added to it")
-        known = view.end_of(tag.fence, tag.seq)
-        if known is not None:
-            return known
-        if view.fence == tag.fence and tag.epoch < view.highest:
-            raise EpochClosed(
-                f"epoch {view.highest} of {record.name!r} has begun in this bucket, so nothing is added to {tag.epoch}"
-            )
-        return None
+    def _dirty(self) -> Iterator[tuple[OwnerRecord, int]]:
+        """Those whose frames would be taken back, and from where on."""
+        for number, lock in self._guard().items():
+            start = self.view(number).dirty_from(lock.record.committed)
+            if start is not None and lock.record.undo is UndoMode.ALWAYS:
+                yield lock.record, start
 
 
-def conflict(lock: Lock, prepared: Prepared, now: float) -> ColumnLockConflict:
+def _current(tag: OwnerTag, locks: Locks, now: float) -> Lock:
+    """The lock of a put, if it is its newest writer's, and its time is not up."""
+    lock = locks.get(tag.owner)
+    if lock is None or lock.record.fence != tag.fence or lock.is_recovering:
+        raise Fenced("a newer writer goes on in this owner's name, or it was released; nothing was written")
+    if not lock.is_live(now):
+        raise LockExpired(f"the lock of {lock.record.name!r} was not renewed in time; begin again")
+    task = lock.tasks.get(partition_of(tag.ticket)) if tag.ticket else None
+    if task is not None and (task.ticket != tag.ticket or task.epoch != tag.epoch):
+        raise Fenced("a newer attempt at this task goes on, or at a later epoch; nothing was written")
+    return lock
+
+
+def _judged(tag: OwnerTag, record: OwnerRecord, view: OwnerView) -> int | None:
+    """What its epoch says of a put. One that this very writer has made before is answered as it was: it stands."""
+    known = view.end_of(tag)
+    if known is not None and (view.sealed or not tag.sealed):
+        return known
+    if tag.epoch <= record.committed:
+        if tag.fence > record.committed_fence:
+            return -1  # a replay of what is committed: acknowledged, and not done again
+        raise EpochClosed(f"epoch {tag.epoch} of {record.name!r} is committed; nothing is added to it")
+    if view.fence == tag.fence and tag.epoch < view.highest:
+        raise EpochClosed(
+            f"epoch {view.highest} of {record.name!r} has begun in this bucket, so nothing is added to {tag.epoch}"
+        )
+    if view.fence == tag.fence and tag.epoch == view.highest:
+        if tag.ticket < view.ticket:
+            raise Fenced("a newer attempt at this task has written to this bucket; nothing was written")
+        if view.sealed:
+            raise EpochClosed("the task that writes to this bucket has said that it is through")
+        if tag.ticket > view.ticket and view.last_of(tag.epoch) is not None:
+            raise Busy("an earlier attempt at this task is under way in this bucket; retry")
+    view.check_fresh(tag)
+    return None
+
+
+def owned(lock: Lock, now: float) -> ColumnLockConflict:
+    """Say who keeps rows from being removed."""
+    return ColumnLockConflict(
+        f"{lock.record.name!r} owns columns of this table, so its rows are not removed; wait until it is released, or"
+        " release it with `kolk lock release`",
+        lock.record.name,
+        seconds_left=lock.expires - now,
+    )
+
+
+def conflict_of(lock: Lock, schema: Schema, where: str, now: float) -> ColumnLockConflict:
     """Say whose the columns are."""
-    ids = lock.record.columns
-    names = None if ids is None else [prepared.schema.by_id[id].name for id in ids if id in prepared.schema.by_id]
+    names = lock.record.names(schema)
     left = lock.expires - now
     until = f"for {left:.0f} s more" if left > 0 else "and has left them with changes that are not committed"
     what = "all columns" if names is None else f"the columns {', '.join(names)}"
     return ColumnLockConflict(
-        f"{lock.record.name!r} owns {what} {until}; write other columns, or wait, or release it with"
+        f"{lock.record.name!r} owns {what}{where} {until}; take other columns, or wait, or release it with"
         " `kolk lock release`",
         lock.record.name,
         names,
@@ -188,13 +249,17 @@ def _columns(prepared: Prepared) -> tuple[int, ...] | None:
     return tuple(prepared.schema.column(name).id for name in write.columns)
 
 
-def _check_within(lock: Lock, prepared: Prepared) -> None:
-    own, touched = lock.record.columns, _columns(prepared)
-    if own is None:
+def check_within(lock: Lock, prepared: Prepared) -> None:
+    """Raise InvalidRows if a write of an owner goes beyond its columns, or beyond what a replay may repeat."""
+    record, write = lock.record, prepared.write
+    if record.undo is UndoMode.NONE and write.action is not Action.UPSERT:
+        raise InvalidRows(f"{record.name!r} has undo='none', so it takes nothing away: a replay could not tell")
+    if record.columns is None:
         return
+    touched = _columns(prepared)
     if touched is None:
-        what = "a delete of whole rows" if prepared.write.action is Action.DELETE else "a put of whole rows"
-        raise InvalidRows(f"{lock.record.name!r} owns some columns only, so {what} is not its own; name its columns")
-    outside = [prepared.schema.by_id[id].name for id in touched if id not in own]
+        touched = tuple(column.id for column in prepared.schema.value_columns)
+    outside = [prepared.schema.by_id[id].name for id in touched if id not in record.columns]
     if outside:
-        raise InvalidRows(f"{lock.record.name!r} does not own {', '.join(outside)}")
+        whole = ", and the rows are whole ones; name its columns" if write.columns is None else ""
+        raise InvalidRows(f"{record.name!r} does not own {', '.join(outside)}{whole}")

@@ -31,13 +31,11 @@ from weakref import WeakSet
 
 from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.codec.key import ROW_PREFIX
-from kolk.codec.row import stored_values
-from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge, UndoImpossible
+from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
 from kolk.merge.prepared import Prepared
-from kolk.merge.undo import Images
 from kolk.model.ids import BucketId, OwnerTag, PlainTag, SystemTag, SystemWork, TransactionTag, UndoTag, WriteTag
 from kolk.model.owner import OwnerRecord
 from kolk.runtime.clock import Clock
@@ -54,12 +52,10 @@ from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
-from kolk.tablet.undoing import gather
+from kolk.tablet.undoing import corrections
 
 _PASS_PUTS_MAX = 1_024
 _TRUNCATE_PAGE_ROWS = 16_384
-_UNDO_BYTES = 64 * 2**20
-"""About how much log one turn of an undo holds in memory."""
 
 
 class Tablet:
@@ -218,10 +214,8 @@ class Tablet:
         this id, is ``before_ms`` or earlier: a -D with the whole row for each, in one frame.
 
         Puts wait only while that frame is written. A crash leaves the rows, or a frame that replay applies. See
-        ``kolk.tablet.expiry``.
+        ``kolk.tablet.expiry``. Nothing goes while an owner may still take back what the column says.
         """
-        if self._owning.is_dirty(column):
-            return Walk(after=None, rows=0, removed=0, earliest_ms=None)  # it waits for its owner's next commit
         view = self.pin_view(after + b"\0" if after else ROW_PREFIX)
         try:
             looked = look(view, column, before_ms, rows)
@@ -233,10 +227,12 @@ class Tablet:
             self._check_writable()
             assert isinstance(self._merger, Merger), "a log table has no rows to expire"
             keys, values = unchanged(looked, self._kv.get(looked.keys))
-            if keys:
+            if keys and not self._owning.is_dirty(column):
                 changes = deleted(self._merger.codec.decode(values), keys)
                 frame = self._frame(SystemTag(SystemWork.TTL), changes, self._clock.now_ms())
                 self._commit([frame], [changes.writes], {})
+            else:
+                keys = []
         return looked.walk(removed=len(keys))
 
     @property
@@ -257,15 +253,15 @@ class Tablet:
         """The number of the last transaction that is in the log."""
         return self._csn
 
-    def merged(self, shares: Sequence[Prepared], *, truncates: bool = False) -> Merged:
+    def merged(self, shares: Sequence[Prepared], *, truncates: bool = False, is_decided: bool = False) -> Merged:
         """The shares of a transaction merged one after the other, and nothing written. Hold the lock until
-        ``commit``: what was merged is only true as long as nobody else writes."""
+        ``commit``: what was merged is only true as long as nobody else writes. Of one that is decided, whose the
+        columns are was looked at before that."""
         self._check_writable()
-        current = [self._renewed(share) for share in shares]
-        now = self._clock.monotonic()
-        if truncates:
+        current, now = [self._renewed(share) for share in shares], self._clock.monotonic()
+        if truncates and not is_decided:
             self._owning.check_unowned(now)
-        for share in current:
+        for share in [] if is_decided else current:
             self._owning.check_free(share, now)
         stored = Stored(self._kv, current, is_empty=truncates)
         changes: list[Changes] = []
@@ -275,11 +271,19 @@ class Tablet:
             changes.append(found)
         return Merged(changes, truncates)
 
-    def owner(self, number: int) -> OwnerView:
-        """What there is of an owner's frames."""
-        with self._lock:
-            self._check_serving()
-            return self._owning.view(number)
+    @property
+    def known_owners(self) -> Mapping[int, OwnerView] | None:
+        """What there is of each owner's frames, by its number; None if only recovery can tell."""
+        return self._owning.views if self._refusal is None else None
+
+    def owners(self) -> Mapping[int, OwnerView]:
+        """The same; an error if only recovery can tell."""
+        self._check_serving()
+        return self._owning.views
+
+    def waits_for_owner(self, column: int) -> bool:
+        """Whether rows are not judged by this column now, because its owner may take its values back."""
+        return self._owning.is_dirty(column)
 
     def undo(self, record: OwnerRecord) -> int:
         """Take back what an owner has written beyond its commit point, as ``kolk.merge.undo`` says; how many rows that
@@ -290,26 +294,15 @@ class Tablet:
         """
         self._check_writable()
         assert isinstance(self._merger, Merger), "a log table has no owners"
-        view = self._owning.view(record.number)
-        dirty_from = view.dirty_from(record.committed)
-        if dirty_from is None:
+        start, undone = self._owning.view(record.number).dirty_from(record.committed), 0
+        if start is None:
             return 0
-        if dirty_from < self.log.start:
-            raise UndoImpossible(
-                f"bucket {self.bucket.name} must be taken back from offset {dirty_from} on, and its log starts at"
-                f" {self.log.start} only"
-            )
-        end, undone = self._published, 0
-        parts = 1 + self.log.bytes_between(dirty_from, end) // _UNDO_BYTES
-        for part in range(parts):
-            images = Images(self._merger.codec, record.columns, part, parts)
-            gather(self.log, max(view.since, self.log.start), end, record, images, self._merger.codec)
-            for write in images.writes():
-                prepared = self._merger.prepare(write)
-                changes = self._merger.merge(prepared, stored_values(self._kv.get(list(prepared.keys))))
-                tag = UndoTag(record.number, record.fence, done=False)
+        tag = UndoTag(record.number, record.fence, done=False)
+        found = corrections(self.bucket, self.log, self._kv, self._merger, record, start, self._published)
+        for changes, keys in found:
+            if changes.count:
                 self._commit([self._frame(tag, changes, self._clock.now_ms())], [changes.writes], {})
-                undone += len(prepared.keys)
+            undone += keys
         tag = UndoTag(record.number, record.fence, done=True)
         views = self._owning.after(tag, self._published, self._published, {})
         self._commit([self._frame(tag, Changes(), self._clock.now_ms())], [], {}, views)
@@ -429,8 +422,8 @@ class Tablet:
             raise Stopped(
                 f"bucket {self.bucket.name} has frames that were never applied; close and reopen the database"
             )
-        now_ms = self._clock.now_ms()
         batch = [pending for pending in batch if self._is_current(pending)]
+        now_ms = self._clock.now_ms()
         stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
         views: dict[int, OwnerView] = {}
@@ -464,9 +457,14 @@ class Tablet:
             self._commit(frames, writes, writers, views)
 
     def _is_current(self, pending: Pending) -> bool:
-        """Prepare a put again if the table was altered since; False if that shows that it cannot be."""
+        """Prepare a put again if the table was altered since, and take back what an earlier attempt at its task has
+        left here; False if that shows that it cannot be."""
         try:
             pending.prepared = self._renewed(pending.prepared)
+            if isinstance(pending.tag, OwnerTag) and pending.tag.ticket:
+                displaced = self._owning.displaced(pending.tag, self._clock.monotonic())
+                if displaced is not None:
+                    self.undo(displaced)
         except Exception as error:  # noqa: BLE001 - it fails alone; its caller raises this
             pending.error = error
             return False

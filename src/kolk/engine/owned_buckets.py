@@ -1,0 +1,131 @@
+"""What owners have in the buckets of their tables, and how it is taken back there.
+
+What is known of a bucket that was closed stays known, so of thousands of buckets only those are opened in which there
+is something to do, and once after a start those that nobody has looked at.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from kolk.engine.partitions import Partitions
+from kolk.engine.tablets import Tablets
+from kolk.errors import CommitMismatch, PartitionDropped
+from kolk.merge.engine import Merger
+from kolk.model.ids import BucketId, OwnerTag
+from kolk.model.owner import OwnerRecord, UndoMode
+from kolk.model.table import TableInfo
+from kolk.model.write import empty_write
+from kolk.tablet.owning import OwnerView
+
+OnProgress = Callable[[int, int], object]
+"""Told how many buckets are done, and how many there are."""
+
+
+class OwnedBuckets:
+    """Looks for owners in buckets. Thread-safe: it has no state, and what it touches has locks of its own."""
+
+    def __init__(self, tablets: Tablets, partitions: Partitions) -> None:
+        self._tablets = tablets
+        self._partitions = partitions
+
+    def pass_through(self, info: TableInfo) -> None:
+        """Take every open bucket's lock once: what was judged by an older lock is over then."""
+        for tablet in self._tablets.opened():
+            if tablet.bucket.table == info.id:
+                with tablet.held():
+                    pass
+
+    def view(self, info: TableInfo, bucket: BucketId, number: int) -> OwnerView:
+        """What a bucket has of an owner; PartitionDropped if it is gone."""
+        views = self._tablets.state(info, bucket).owners
+        if views is None:
+            with self._tablets.use_one(info, bucket) as tablet:
+                views = tablet.owners()
+        return views.get(number, OwnerView())
+
+    def dirty(self, info: TableInfo, record: OwnerRecord) -> Iterator[tuple[BucketId, int]]:
+        """The buckets with changes beyond the commit point, and from where on they have them."""
+        if record.undo is UndoMode.NONE:
+            return
+        for bucket, view in self._views(info, record):
+            start = view.dirty_from(record.committed)
+            if start is not None:
+                yield bucket, start
+
+    def is_dirty(self, info: TableInfo, record: OwnerRecord) -> bool:
+        """Whether anything is not committed."""
+        return next(self.dirty(info, record), None) is not None
+
+    def undo(self, info: TableInfo, record: OwnerRecord, on_progress: OnProgress | None = None) -> int:
+        """Take back what is not committed, in every bucket; a partition that goes meanwhile needs it no more. How many
+        rows that were."""
+        if record.undo is UndoMode.NONE:
+            return 0
+        found = [bucket for bucket, _ in self.dirty(info, record)]
+        undone = 0
+        for done, bucket in enumerate(found):
+            if on_progress is not None:
+                on_progress(done, len(found))
+            undone += self.undo_one(info, bucket, record)
+        if on_progress is not None:
+            on_progress(len(found), len(found))
+        return undone
+
+    def undo_one(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int:
+        """The same in one bucket."""
+        with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet, tablet.held():
+            return tablet.undo(record)
+        return 0
+
+    def seal(self, info: TableInfo, tag: OwnerTag, seqs: Mapping[str, int]) -> None:
+        """Write to each of these buckets that a task is through with it; CommitMismatch if its last put is not there.
+        Again it changes nothing."""
+        merger = self._tablets.merger(info)
+        assert isinstance(merger, Merger), "a log table has no owners"
+        nothing = merger.prepare(empty_write(merger.schema), is_correction=True)
+        for bucket in [bucket for bucket in self._partitions.buckets(info) if bucket.name in seqs]:
+            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                view, last = tablet.owners().get(tag.owner, OwnerView()), seqs[bucket.name]
+                is_there = (view.fence, view.ticket, view.last_of(tag.epoch)) == (tag.fence, tag.ticket, last)
+                if not is_there:
+                    raise CommitMismatch(f"put {last} of this task is not in bucket {bucket.name}; begin it again")
+                if not view.sealed:
+                    tablet.put(nothing, replace(tag, seq=last))
+
+    def check_arrived(self, info: TableInfo, record: OwnerRecord, epoch: int, seqs: Mapping[str, int]) -> None:
+        """Raise CommitMismatch unless the last put of an epoch is the one that is named, in every bucket that has any
+        of it."""
+        for bucket, view in self._views(info, record):
+            found, wanted = view.last_of(epoch), seqs.get(bucket.name)
+            if found != wanted:
+                raise CommitMismatch(
+                    f"the last put of epoch {epoch} in bucket {bucket.name} is {_number(found)}, and {_number(wanted)}"
+                    " was to be committed: nothing was. Put what is missing again, or begin again"
+                )
+
+    def check_sealed(
+        self, info: TableInfo, record: OwnerRecord, epoch: int, tasks: Mapping[str, tuple[int, int]]
+    ) -> list[BucketId]:
+        """Raise CommitMismatch unless what is in the buckets named is that of the tickets named, whole; the answer is
+        which other buckets have something of the epoch."""
+        others: list[BucketId] = []
+        for bucket, view in self._views(info, record):
+            found, wanted = view.last_of(epoch), tasks.get(bucket.name)
+            if wanted is None:
+                others += [bucket] if found is not None else []
+            elif (view.fence, view.ticket, found) != (record.fence, *wanted) or not view.sealed:
+                raise CommitMismatch(
+                    f"bucket {bucket.name} has put {_number(found)} of ticket {view.ticket}, and {wanted[1]} of ticket"
+                    f" {wanted[0]}, sealed, was to be committed: nothing was. Begin again"
+                )
+        return others
+
+    def _views(self, info: TableInfo, record: OwnerRecord) -> Iterator[tuple[BucketId, OwnerView]]:
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped):
+                yield bucket, self.view(info, bucket, record.number)
+
+
+def _number(seq: int | None) -> str:
+    return "none" if seq is None else str(seq)
