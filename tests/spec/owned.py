@@ -1,0 +1,199 @@
+"""A database whose time is moved by hand, and owners on it by their raw calls: fences, epochs and counts as they are."""
+
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+import kolk
+from kolk.client.writes import put_write
+from kolk.engine.database import Engine
+from kolk.model.ids import OwnerTag
+from kolk.model.options import MergeMode
+from kolk.model.owner import Claim, UndoMode
+from kolk.model.write import Action, Write
+from kolk.runtime.folder import Folder
+from kolk.runtime.rng import Rng
+from kolk.testing.clock import ManualClock
+
+TTL = 30.0
+SUMS = kolk.Schema(
+    [
+        kolk.Column("k", "int"),
+        kolk.Column("pv", "bigint", agg="sum"),
+        kolk.Column("top", "bigint", agg="max"),
+        kolk.Column("note", "string", agg="listagg"),
+        kolk.Column("title", "string", agg="last_value"),
+    ],
+    primary_key="k",
+)
+PLAIN = kolk.Schema(
+    [kolk.Column("k", "int"), kolk.Column("a", "int"), kolk.Column("b", "string"), kolk.Column("at", "timestamp(3)")],
+    primary_key="k",
+)
+
+
+class Rack:
+    """An engine in a folder, with a clock of its own; it can be closed and opened again."""
+
+    def __init__(self, folder, **settings):
+        self.clock = ManualClock()
+        self._folder = folder
+        self._settings = {
+            "durability": "process",
+            "kv_block_cache_bytes": 2**23,
+            "kv_write_buffer_bytes": 2**23,
+        } | settings
+        self._open()
+
+    def _open(self):
+        self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
+        self.db = kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
+
+    def reopen(self):
+        self.engine.close()
+        self._open()
+
+    def close(self):
+        self.engine.close()
+
+    def create(self, name="t", schema=SUMS, **options):
+        self.db.create_table(name, schema, **{"buckets": 2, **options})
+        return Owned(self, name)
+
+
+class Owned:
+    """A table, with owners by their raw calls."""
+
+    def __init__(self, rack, name):
+        self.rack = rack
+        self.name = name
+
+    @property
+    def table(self):
+        return self.rack.db.table(self.name)
+
+    @property
+    def engine(self):
+        return self.rack.engine
+
+    def begin(self, owner="a", columns=("pv",), ttl=TTL, undo="always", on_progress=None, **claim):
+        claim = Claim(owner=owner, columns=columns, ttl_seconds=ttl, undo=UndoMode(undo), **claim)
+        return Grip(self, self.engine.begin_owner(self.table.info.id, claim, on_progress))
+
+    def rows(self):
+        """All rows, by key, without what is null."""
+        found = {}
+        with self.table.scan() as scan:
+            for row in scan.to_arrow().to_pylist():
+                key = row.pop(self.table.schema.primary_key[-1])
+                found[key] = {name: value for name, value in row.items() if value is not None}
+        return found
+
+    def replayed(self):
+        """The same, by the changelog."""
+        found = {}
+        names = [name for name in self.table.schema.names if name != self.table.schema.primary_key[-1]]
+        for batch in self.table.changelog():
+            for row in batch.to_pylist():
+                key = row[self.table.schema.primary_key[-1]]
+                if row["_change_type"] == "-D":
+                    del found[key]
+                elif row["_change_type"] != "-U":
+                    found[key] = {name: row[name] for name in names if row.get(name) is not None}
+        return found
+
+    def check(self, expected):
+        """The rows are these, and so are those that the changelog makes."""
+        assert self.rows() == expected
+        assert self.replayed() == expected
+
+    def frames(self, bucket=0):
+        """The tags of the frames of a bucket."""
+        return [frame.header.tag for frame in self.raw_frames(bucket)]
+
+    def raw_frames(self, bucket=0):
+        info = self.table.info
+        with self.engine._tablets.use_one(info, info.bucket_ids[bucket]) as tablet:
+            return tablet.log.read(tablet.log.start, limit_bytes=2**30)
+
+    def locks(self):
+        return {info.owner: info for info in self.rack.db.locks()}
+
+    def put(self, rows, **options):
+        return self.table.put(rows, **options)
+
+
+class Grip:
+    """What an owner has in its hand after it has begun."""
+
+    def __init__(self, owned, record):
+        self.owned = owned
+        self.record = record
+        self.columns = None if record.columns is None else record.names(owned.table.schema)
+        self.seq = 0
+        self.seqs = {}
+
+    @property
+    def _table(self):
+        return self.owned.table.info.id
+
+    @property
+    def engine(self):
+        return self.owned.engine
+
+    def tag(self, epoch, seq=None, ticket=0):
+        if seq is None:
+            self.seq = seq = self.seq + 1
+        return OwnerTag(self.record.number, self.record.fence, ticket, epoch, seq)
+
+    def put(self, rows, epoch=0, *, seq=None, columns=None, mode="accumulate", ticket=0):
+        table = self.owned.table
+        rows = [{"k": key, **values} for key, values in rows.items()] if isinstance(rows, dict) else rows
+        columns = columns or self.columns
+        write = put_write(table.schema, rows, columns, MergeMode.parse(mode))
+        tag = self.tag(epoch, seq, ticket)
+        ends = self.engine.put_owned(self._table, write, tag)
+        self.seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, tag.seq))
+        return ends
+
+    def delete(self, keys, epoch=0, *, whole=False):
+        schema = self.owned.table.schema
+        rows = pa.RecordBatch.from_pylist([{"k": key} for key in keys], schema=pa.schema([schema.arrow.field("k")]))
+        columns = None if whole else self.columns
+        write = Write(action=Action.DELETE, rows=rows, columns=columns, mode=MergeMode.OVERWRITE, schema_id=schema.id)
+        tag = self.tag(epoch)
+        ends = self.engine.put_owned(self._table, write, tag)
+        self.seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, tag.seq))
+        return ends
+
+    def commit(self, epoch=0, seqs=None, state=b""):
+        seqs = self.seqs.get(epoch, {}) if seqs is None else seqs
+        self.engine.commit_owner(self._table, self.record.number, self.record.fence, epoch, seqs, state)
+        return self
+
+    def renew(self):
+        return self.engine.renew_owner(self._table, self.record.number, self.record.fence)
+
+    def rest(self):
+        self.engine.rest_owner(self._table, self.record.number, self.record.fence)
+
+    def release(self):
+        return self.engine.release_owner(self._table, self.record.name, self.record.fence)
+
+    def begin_task(self, epoch, partition):
+        return self.engine.begin_task(self._table, self.record.number, self.record.fence, epoch, partition)
+
+    def seal(self, partition, ticket, seqs, message=b"done"):
+        self.engine.seal_task(self._table, self.record.number, self.record.fence, partition, ticket, seqs, message)
+
+    def commit_tasks(self, epoch, tasks, state=b""):
+        self.engine.commit_tasks(self._table, self.record.number, self.record.fence, epoch, tasks, state)
+
+
+@contextmanager
+def open_rack(folder, **settings):
+    rack = Rack(folder, **settings)
+    try:
+        yield rack
+    finally:
+        rack.close()
