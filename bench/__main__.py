@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.aggregation import aggregation
 from bench.measure import Scale
 from bench.network import network
+from bench.owners import owners
 from bench.partitions import partitions
 from bench.processes import memory, reopen
 from bench.put import put
@@ -17,7 +18,7 @@ from bench.snapshots import snapshot
 
 _BENCHES = {
     bench.__name__: bench
-    for bench in (put, aggregation, get, scan, changelog, partitions, network, snapshot, reopen, memory)
+    for bench in (put, aggregation, owners, get, scan, changelog, partitions, network, snapshot, reopen, memory)
 }
 
 

@@ -1,4 +1,4 @@
-"""A database whose time is moved by hand, and owners on it by their raw calls: fences, epochs and counts as they are."""
+"""A database whose time is moved by hand, and owners on it by their raw calls, with fences, epochs and counts."""
 
 from contextlib import contextmanager
 

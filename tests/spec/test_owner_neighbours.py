@@ -81,14 +81,15 @@ def test_nothing_removes_whole_rows_of_a_table_that_somebody_owns_columns_of(t):
 
     with pytest.raises(ColumnLockConflict):
         t.table.truncate()
-    with pytest.raises(ColumnLockConflict), t.table.transaction("app", 1) as tx:
-        tx.truncate()
-        tx.put(listed(title="x"), columns=["title"])
+    with pytest.raises(ColumnLockConflict):
+        _overwrite(t)
     t.check(every(pv=1))
 
     t.rack.clock.advance(seconds=TTL)
     t.table.truncate()
     t.check({})
+    _overwrite(t)
+    t.check(every(title="x"))
 
 
 def test_a_commit_that_was_decided_is_applied_whoever_owns_the_columns_by_then(folder):
@@ -304,6 +305,12 @@ def test_a_table_altered_beside_a_begin_is_undone_as_it_is_then(t):
 
     assert t.rows() == {}
     assert t.locks()["a"].columns == ("views",)
+
+
+def _overwrite(t):
+    with t.table.transaction("app", 1) as tx:
+        tx.truncate()
+        tx.put(listed(title="x"), columns=["title"])
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def keys(t):
 
 
 def test_tasks_of_one_run_share_a_fence_and_those_of_older_runs_are_fenced(t):
-    """begin(attempt=token): the first task of a run fences older runs and undoes them, the others get the same fence."""
+    """begin(attempt=token): the first task of a run fences older runs and undoes them, the others get its fence."""
     first = t.begin(attempt="run-1")
     first.put({1: {"pv": 1}})
     assert t.begin(attempt="run-1").record == first.record
@@ -121,7 +121,6 @@ def test_a_sealed_task_is_not_displaced(t, keys):
     a = t.begin(attempt="r")
     winner = a.begin_task(0, 1)
     a.put({keys[0]: {"pv": 1}}, 0, seq=1, ticket=winner.ticket)
-    loser = None
     a.seal(1, winner.ticket, {"0": 1}, b"the message")
 
     loser = a.begin_task(0, 1)

@@ -423,8 +423,8 @@ def test_an_epoch_that_is_no_number_and_a_tag_that_is_none_are_refused(t):
     for seq in (-1, 2**80, "x"):
         with pytest.raises(InvalidArgument):
             a.put({1: {"pv": 1}}, 0, seq=seq)
+    a.put({1: {"pv": 1}}, 3)
     with pytest.raises(EpochClosed):
-        a.put({1: {"pv": 1}}, 3)
         a.put({1: {"pv": 1}}, 2)
 
 

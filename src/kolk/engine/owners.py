@@ -26,18 +26,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
+from kolk.engine.claims import check_known, check_table, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
-    ColumnLockConflict,
     Fenced,
     InvalidArgument,
     KolkError,
     OwnerRolledBack,
-    StreamChanged,
 )
 from kolk.model.ids import TableId
-from kolk.model.options import ChangelogImage
 from kolk.model.owner import (
     ATTEMPTS_KEPT,
     STATE_BYTES_MAX,
@@ -46,7 +44,6 @@ from kolk.model.owner import (
     Locks,
     OwnerInfo,
     OwnerRecord,
-    UndoMode,
     check_owner,
     check_ttl,
     closed_columns,
@@ -115,10 +112,10 @@ class Owners:
             if known is not None and claim.attempt and self._is_same_run(known, claim.attempt):
                 self.locks.renew(info.id, known.number, known.fence)
                 return known
-            _check_table(info, claim)
+            check_table(info, claim)
             columns = None if claim.columns is None else closed_columns(info.schema, claim.columns)
             if known is not None and not claim.reset:
-                _check_known(known, claim)
+                check_known(known, claim)
             self._make_way(info, claim.owner, columns)
             if known is not None and claim.reset:
                 self.release(info, claim.owner)
@@ -183,7 +180,7 @@ class Owners:
         """Forget an owner, once what is uncommitted is taken back, or, to keep it, without that; without a fence,
         whoever writes in its name. Whether there was one."""
         with self._named(info.id, name) as record:
-            if record is None or (fence is not None and not _is_of(record, fence)):
+            if record is None or (fence is not None and not is_of(record, fence)):
                 return False
             if record.has_columns and not keep:
                 self._withdrawn(info, record)
@@ -333,7 +330,7 @@ class Owners:
             lock = self.locks.of(info.id).get(record.number)
             if lock is not None and lock.is_live(now):
                 self.counts["conflicts"] += 1
-                raise _conflict(info, lock, now)
+                raise conflict_of(lock, info.schema, f" of {info.name}", now)
         for record in others:
             with self.alone(record):
                 self._evicted(info, self._records[info.id, record.name])
@@ -398,7 +395,7 @@ class Owners:
         """Steps 2 to 4: fence the one before, and take back what it left."""
         self.store(record)
         # Nobody writes what it had, nor what it asks for.
-        self.locks.publish(replace(record, columns=_union(record.columns, columns)), is_recovering=True)
+        self.locks.publish(replace(record, columns=union_of(record.columns, columns)), is_recovering=True)
         self.buckets.pass_through(info)
         if claim.resume_epoch is not None and claim.resume_epoch > record.committed:
             # The job has kept a commit that it did not come to tell of.
@@ -412,51 +409,3 @@ class Owners:
             number = 1 if found is None else int(found.value) + 1
             self._meta.write([MetaChange(NUMBER_KEY, str(number).encode(), 0 if found is None else found.version)])
             return number
-
-
-def _is_of(record: OwnerRecord, fence: int) -> bool:
-    """Whether the newest writer is the one with this fence, or nobody has come after it."""
-    return record.fence == fence or (record.evicted and record.fence == fence + 1)
-
-
-def _check_known(known: OwnerRecord, claim: Claim) -> None:
-    """Whether an owner may go on like this."""
-    if claim.stream and known.stream and claim.stream != known.stream:
-        raise StreamChanged(
-            f"{claim.owner!r} is the stream {known.stream!r}, not {claim.stream!r}: its epochs would be taken for those"
-            " of the other. Take another owner, or begin with reset=True"
-        )
-    if known.undo is not claim.undo:
-        raise InvalidArgument(f"undo of {claim.owner!r} is {known.undo.value!r}, which is decided once")
-    epoch = claim.resume_epoch
-    if epoch is not None and (epoch < known.committed or (epoch > known.committed and known.evicted)):
-        raise OwnerRolledBack(
-            f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: a later one"
-            " cannot be taken back, and what was evicted cannot be brought back"
-        )
-
-
-def _check_table(info: TableInfo, claim: Claim) -> None:
-    if info.is_log:
-        raise InvalidArgument(f"{info.name} is a log table; it has no columns to own")
-    if info.spec.options.changelog_image is not ChangelogImage.FULL:
-        raise InvalidArgument(
-            f"{info.name} has table.changelog.image=wal, so nobody knows what an update replaced; owners need full"
-        )
-    if claim.undo is UndoMode.NONE:
-        names = [column.name for column in info.schema.value_columns] if claim.columns is None else claim.columns
-        for name in names:
-            function = info.schema.column(name).function
-            if function is None or not (function.is_idempotent and function.is_commutative):
-                raise InvalidArgument(
-                    f"undo='none' is for columns that a replay does not change (max, min, bool_*, bitmaps), not for"
-                    f" {name!r}; leave it out"
-                )
-
-
-def _union(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    return None if one is None or other is None else tuple(sorted({*one, *other}))
-
-
-def _conflict(info: TableInfo, lock: Lock, now: float) -> ColumnLockConflict:
-    return conflict_of(lock, info.schema, f" of {info.name}", now)

@@ -1,0 +1,52 @@
+"""Whether an owner may have what it asks for, as far as its table and its own past decide: pure functions."""
+
+from kolk.errors import InvalidArgument, OwnerRolledBack, StreamChanged
+from kolk.model.options import ChangelogImage
+from kolk.model.owner import Claim, OwnerRecord, UndoMode
+from kolk.model.table import TableInfo
+
+
+def is_of(record: OwnerRecord, fence: int) -> bool:
+    """Whether the newest writer is the one with this fence, or nobody has come after it."""
+    return record.fence == fence or (record.evicted and record.fence == fence + 1)
+
+
+def check_known(known: OwnerRecord, claim: Claim) -> None:
+    """Whether an owner may go on like this."""
+    if claim.stream and known.stream and claim.stream != known.stream:
+        raise StreamChanged(
+            f"{claim.owner!r} is the stream {known.stream!r}, not {claim.stream!r}: its epochs would be taken for those"
+            " of the other. Take another owner, or begin with reset=True"
+        )
+    if known.undo is not claim.undo:
+        raise InvalidArgument(f"undo of {claim.owner!r} is {known.undo.value!r}, which is decided once")
+    epoch = claim.resume_epoch
+    if epoch is not None and (epoch < known.committed or (epoch > known.committed and known.evicted)):
+        raise OwnerRolledBack(
+            f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: a later one"
+            " cannot be taken back, and what was evicted cannot be brought back"
+        )
+
+
+def check_table(info: TableInfo, claim: Claim) -> None:
+    """Whether a table can have such an owner."""
+    if info.is_log:
+        raise InvalidArgument(f"{info.name} is a log table; it has no columns to own")
+    if info.spec.options.changelog_image is not ChangelogImage.FULL:
+        raise InvalidArgument(
+            f"{info.name} has table.changelog.image=wal, so nobody knows what an update replaced; owners need full"
+        )
+    if claim.undo is UndoMode.NONE:
+        names = [column.name for column in info.schema.value_columns] if claim.columns is None else claim.columns
+        for name in names:
+            function = info.schema.column(name).function
+            if function is None or not (function.is_idempotent and function.is_commutative):
+                raise InvalidArgument(
+                    f"undo='none' is for columns that a replay does not change (max, min, bool_*, bitmaps), not for"
+                    f" {name!r}; leave it out"
+                )
+
+
+def union_of(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The columns of both; None is all."""
+    return None if one is None or other is None else tuple(sorted({*one, *other}))
