@@ -148,7 +148,7 @@ class Owners:
         """Commit an epoch after what is done in the block, which is given None if it is committed already."""
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
-        with self._owner(info.id, number):
+        with self._mutex(info.id, number):
             lock = self.current(info.id, number, fence)
             record = lock.record
             if epoch < record.committed:
@@ -171,7 +171,7 @@ class Owners:
 
     def rest(self, info: TableInfo, number: int, fence: int) -> None:
         """Let the columns go, once what is uncommitted is taken back. What was committed is remembered. Idempotent."""
-        with self._still(info.id), self._owner(info.id, number):
+        with self._still(info.id), self._mutex(info.id, number):
             lock = self.locks.of(info.id).get(number)
             if lock is not None and lock.record.fence == fence:
                 self._withdrawn(info, lock.record)
@@ -252,11 +252,9 @@ class Owners:
 
     # --- for those who work on one owner's behalf
 
-    @contextmanager
-    def alone(self, record: OwnerRecord) -> Iterator[None]:
-        """Within the block nobody else changes this owner."""
-        with self._owner(record.table, record.number):
-            yield
+    def alone(self, record: OwnerRecord) -> threading.RLock:
+        """Within its block nobody else changes this owner."""
+        return self._mutex(record.table, record.number)
 
     def current(self, table: TableId, number: int, fence: int) -> Lock:
         """The lock of a writer; Fenced, or what happened to it, if it is no longer."""
@@ -282,11 +280,9 @@ class Owners:
 
     # --- inside
 
-    @contextmanager
-    def _still(self, table: TableId) -> Iterator[None]:
-        """Within the block nobody comes or goes, and no columns change hands."""
-        with self._mutex(table, 0):
-            yield
+    def _still(self, table: TableId) -> threading.RLock:
+        """Within its block nobody comes or goes, and no columns change hands."""
+        return self._mutex(table, 0)
 
     @contextmanager
     def _named(self, table: TableId, name: str) -> Iterator[OwnerRecord | None]:
@@ -297,11 +293,6 @@ class Owners:
                 held.enter_context(self.alone(known))
                 known = self._records.get((table, name))
             yield known
-
-    @contextmanager
-    def _owner(self, table: TableId, number: int) -> Iterator[None]:
-        with self._mutex(table, number):
-            yield
 
     def _mutex(self, table: TableId, number: int) -> threading.RLock:
         with self._making:
