@@ -160,9 +160,9 @@ def start(
 
 
 def __getattr__(name: str) -> Any:
-    """The classes, and ``kolk.aio``, are imported when somebody asks for them."""
-    if name == "aio":
-        return importlib.import_module("kolk.aio")
+    """The classes, ``kolk.aio`` and ``kolk.functions`` are imported when somebody asks for them."""
+    if name in ("aio", "functions"):
+        return importlib.import_module(f"kolk.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kolk' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
@@ -170,4 +170,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "aio"})
+    return sorted({*globals(), *_HOMES, "aio", "functions"})

@@ -41,7 +41,7 @@ class Groups:
     @cached_property
     def ends(self) -> Rows:
         """Where each group ends."""
-        return np.append(self.starts[1:], self.rows)
+        return np.append(self.starts[1:], self.rows) if len(self.starts) else self.starts
 
     @cached_property
     def counts(self) -> Rows:

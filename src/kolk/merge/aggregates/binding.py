@@ -11,10 +11,36 @@ import numpy as np
 from kolk.merge.aggregates.aggregator import Aggregator
 from kolk.merge.aggregates.arithmetic import Bits, Count, Product, Sum
 from kolk.merge.aggregates.choosing import Chosen, ChosenBy, Extreme
+from kolk.merge.aggregates.states import Codec, States, libraries
 from kolk.merge.aggregates.texts import ListAgg
 from kolk.model.schema import Column, Schema
 
 Builder = Callable[[Column, Schema, dict[str, Any]], Aggregator]
+
+
+def _bitmap(column: Column, _: Schema, values: dict[str, Any]) -> Aggregator:
+    assert column.function is not None
+    with libraries():
+        from kolk.merge.aggregates.bitmaps import Bitmaps32, Bitmaps64
+    codec = Bitmaps32() if column.function.name == "rbm32" else Bitmaps64()
+    return States(column.name, codec, takes_values=values["input"] is not None)
+
+
+def _sketch(column: Column, _: Schema, values: dict[str, Any]) -> Aggregator:
+    assert column.function is not None
+    with libraries():
+        from kolk.merge.aggregates.cpc import Cpc
+        from kolk.merge.aggregates.hll import Hll
+        from kolk.merge.aggregates.kll import Kll
+        from kolk.merge.aggregates.theta import Theta
+    kinds: dict[str, Callable[[], Codec]] = {
+        "hll": lambda: Hll(values["lg_k"]),
+        "theta": lambda: Theta(values["lg_k"]),
+        "cpc": lambda: Cpc(values["lg_k"]),
+        "kll": lambda: Kll(values["k"]),
+    }
+    return States(column.name, kinds[column.function.name](), takes_values=values["input"] is not None)
+
 
 _BUILDERS: dict[str, Builder] = {
     "sum": lambda column, _, values: Sum(column.type, values["overflow"]),
@@ -34,6 +60,12 @@ _BUILDERS: dict[str, Builder] = {
     "bit_xor": lambda column, *_: Bits(column.type, np.bitwise_xor),
     "count": lambda *_: Count(),
     "count_rows": lambda *_: Count(rows=True),
+    "rbm32": _bitmap,
+    "rbm64": _bitmap,
+    "hll": _sketch,
+    "theta": _sketch,
+    "cpc": _sketch,
+    "kll": _sketch,
     "max_by": lambda _, schema, values: ChosenBy(schema.column(values["by"]).type, greatest=True),
     "min_by": lambda _, schema, values: ChosenBy(schema.column(values["by"]).type, greatest=False),
 }
