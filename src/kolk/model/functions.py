@@ -285,7 +285,7 @@ FUNCTIONS = (
     _best("bottom_n"),
     _sketch("hll", p.number("lg_k", 4, 21, 12)),
     _sketch("theta", p.number("lg_k", 5, 26, 12)),
-    _sketch("cpc", p.number("lg_k", 4, 26, 11)),
+    _sketch("cpc", p.number("lg_k", 4, 20, 11)),
     _sketch(
         "kll",
         p.number("k", 8, 65_535, 200),
