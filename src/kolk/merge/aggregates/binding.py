@@ -11,10 +11,34 @@ import numpy as np
 from kolk.merge.aggregates.aggregator import Aggregator
 from kolk.merge.aggregates.arithmetic import Bits, Count, Product, Sum
 from kolk.merge.aggregates.choosing import Chosen, ChosenBy, Extreme
+from kolk.merge.aggregates.histograms import Histogram
+from kolk.merge.aggregates.lists import Best, Collected
+from kolk.merge.aggregates.maps import MapOf, MergeMap, SumMap
+from kolk.merge.aggregates.records import Average
 from kolk.merge.aggregates.texts import ListAgg
 from kolk.model.schema import Column, Schema
 
 Builder = Callable[[Column, Schema, dict[str, Any]], Aggregator]
+
+
+def _collected(column: Column, _: Schema, values: dict[str, Any]) -> Collected:
+    takes_arrays = values["input"] == "array"
+    return Collected(
+        type=column.type,
+        takes_arrays=takes_arrays,
+        keeps_nulls=takes_arrays if values["nulls"] is None else values["nulls"] == "keep",
+        distinct=values["distinct"],
+        max_size=values["max_size"],
+    )
+
+
+def _extreme_of_map(column: Column, *, greatest: bool) -> MapOf:
+    return MapOf(column.type, Extreme(column.type.fields[1].type, greatest))
+
+
+def _best(column: Column, values: dict[str, Any], *, greatest: bool) -> Best:
+    return Best(type=column.type, n=values["n"], greatest=greatest, distinct=values["distinct"])
+
 
 _BUILDERS: dict[str, Builder] = {
     "sum": lambda column, _, values: Sum(column.type, values["overflow"]),
@@ -34,6 +58,16 @@ _BUILDERS: dict[str, Builder] = {
     "bit_xor": lambda column, *_: Bits(column.type, np.bitwise_xor),
     "count": lambda *_: Count(),
     "count_rows": lambda *_: Count(rows=True),
+    "avg": lambda column, *_: Average(column.type),
+    "array_agg": _collected,
+    "collect": _collected,
+    "merge_map": lambda column, *_: MergeMap(column.type),
+    "sum_map": lambda column, _, values: SumMap(column.type, Sum(column.type.fields[1].type, values["overflow"])),
+    "min_map": lambda column, *_: _extreme_of_map(column, greatest=False),
+    "max_map": lambda column, *_: _extreme_of_map(column, greatest=True),
+    "histogram": lambda column, _, values: Histogram(type=column.type, input=column.input, bounds=values["bounds"]),
+    "top_n": lambda column, _, values: _best(column, values, greatest=True),
+    "bottom_n": lambda column, _, values: _best(column, values, greatest=False),
     "max_by": lambda _, schema, values: ChosenBy(schema.column(values["by"]).type, greatest=True),
     "min_by": lambda _, schema, values: ChosenBy(schema.column(values["by"]).type, greatest=False),
 }
