@@ -62,7 +62,7 @@ def groups_of(*counts: int) -> Groups:
 
 def plain(array: pa.Array) -> list:
     """Values that compare exactly; there is one NaN."""
-    return [_one_nan(row["v"]) for row in plain_rows(pa.record_batch({"v": array}))]
+    return [_one_nan(row["v"], array.type) for row in plain_rows(pa.record_batch({"v": array}))]
 
 
 def number(bits: bytes) -> float:
@@ -70,12 +70,14 @@ def number(bits: bytes) -> float:
     return float(np.frombuffer(bits, "<f8")[0])
 
 
-def _one_nan(value: Any) -> Any:
+def _one_nan(value: Any, type: pa.DataType) -> Any:
     if isinstance(value, list):
-        return [_one_nan(each) for each in value]
+        within = pa.struct([type.key_field, type.item_field]) if pa.types.is_map(type) else type.value_type
+        return [_one_nan(each, within) for each in value]
     if isinstance(value, dict):
-        return {name: _one_nan(each) for name, each in value.items()}
-    return _NAN if isinstance(value, bytes) and len(value) == 8 and math.isnan(number(value)) else value
+        return {name: _one_nan(each, type.field(name).type) for name, each in value.items()}
+    is_nan = value is not None and pa.types.is_floating(type) and math.isnan(number(value))
+    return _NAN if is_nan else value
 
 
 _NAN = np.array(math.nan).tobytes()
