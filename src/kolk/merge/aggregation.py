@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kolk.codec.buffers import Mask
 from kolk.errors import AggregateOverflow, InvalidRows
-from kolk.merge.aggregates.aggregator import Aggregator, Retractable
+from kolk.merge.aggregates.aggregator import Aggregator, Retractable, SelfMerging
 from kolk.merge.aggregates.binding import aggregator_of
 from kolk.merge.groups import Groups, spread
 from kolk.model.options import MergeMode
@@ -67,6 +67,8 @@ class Aggregation:
             with _about(column.name):
                 if mode is MergeMode.MERGE_STATE:
                     function.check(given)
+                # Whose inputs are states is told of all rows in any case: to some of them their order matters.
+                if mode is MergeMode.MERGE_STATE and not isinstance(function, SelfMerging):
                     left, present = groups.filtered(retracts)
                     found[column.name] = spread(function.merge(given.filter(pa.array(retracts)), left), present)
                 else:

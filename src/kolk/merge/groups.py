@@ -41,7 +41,7 @@ class Groups:
     @cached_property
     def ends(self) -> Rows:
         """Where each group ends."""
-        return np.append(self.starts[1:], self.rows) if len(self.starts) else self.starts
+        return np.append(self.starts, self.rows)[1:]
 
     @cached_property
     def counts(self) -> Rows:

@@ -9,7 +9,7 @@ are the same type; a count is a bigint whatever is counted, a sketch is bytes wh
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kolk.errors import InvalidSchema, UnknownAggregate
@@ -115,8 +115,11 @@ def _average_state(type: DataType, _: Values) -> str | None:
 
 
 def _items(type: DataType, values: Values) -> str | None:
-    if values["distinct"] and type.fields[0].type.is_nested:
+    item = type.fields[0]
+    if values["distinct"] and item.type.is_nested:
         return "distinct items are scalar; leave the parameter distinct out"
+    if values["nulls"] == "keep" and values["input"] == "element" and not item.nullable:
+        return f"nulls = keep puts nulls among the items, and those of a {type.shown} are not null"
     return None
 
 
@@ -130,6 +133,10 @@ def _item_is(*kinds: Kind) -> Callable[[DataType, Values], str | None]:
     return refuses
 
 
+def _summed(type: DataType, values: Values) -> str | None:
+    return _item_is(*_NUMBERS)(type, values) or _overflow(type.fields[1].type, values)
+
+
 def _collected(type: DataType, values: Values) -> DataType:
     return type.fields[0].type if values["input"] == "element" else type
 
@@ -137,6 +144,8 @@ def _collected(type: DataType, values: Values) -> DataType:
 _OVERFLOW = p.choice("overflow", "error", "wrap", "saturate")
 _DISTINCT = p.flag("distinct")
 _MAX_SIZE = p.number("max_size", 1, 1_000_000)
+# Without it, elements that are null are passed over, and nulls within arrays are kept.
+_NULLS = replace(p.choice("nulls", "skip", "keep"), default=None)
 _MEASURED = tuple(kind.value for kind in (*_INTEGERS, Kind.FLOAT, Kind.DOUBLE))
 _HASHED = ("boolean", *(kind.value for kind in _INTEGERS), "float", "double", "char", "string", "bytes", "binary")
 
@@ -154,7 +163,7 @@ def _collecting(name: str, of: str) -> Function:
     return Function(
         name=name,
         kinds=(Kind.ARRAY,),
-        parameters=(_DISTINCT, _MAX_SIZE, p.choice("nulls", "skip", "keep"), p.choice("input", of, other)),
+        parameters=(_DISTINCT, _MAX_SIZE, _NULLS, p.choice("input", of, other)),
         takes=_collected,
         refuses=_items,
         # A set does not know how often a thing was put into it, nor a full list what was left out.
@@ -188,15 +197,14 @@ def _bitmap(name: str, *aliases: str, inputs: tuple[str, ...]) -> Function:
     )
 
 
-def _of_map(name: str, kinds: tuple[Kind, ...], *, idempotent: bool, overflow: bool = False) -> Function:
+def _of_map(name: str, kinds: tuple[Kind, ...]) -> Function:
     return Function(
         name=name,
         kinds=(Kind.MAP,),
-        parameters=(_OVERFLOW,) if overflow else (),
         refuses=_item_is(*kinds),
-        is_idempotent=idempotent,
+        is_idempotent=True,
         is_commutative=name != "merge_map",
-        is_retractable=lambda _: name in ("merge_map", "sum_map"),
+        is_retractable=lambda _: name == "merge_map",
     )
 
 
@@ -268,10 +276,17 @@ FUNCTIONS = (
     _simple("bit_and", (*_INTEGERS, Kind.BINARY)),
     _simple("bit_or", (*_INTEGERS, Kind.BINARY)),
     Function(name="bit_xor", kinds=(*_INTEGERS, Kind.BINARY), is_retractable=_always, is_commutative=True),
-    _of_map("merge_map", _ANY, idempotent=True),
-    _of_map("sum_map", _NUMBERS, idempotent=False, overflow=True),
-    _of_map("min_map", _ORDERED, idempotent=True),
-    _of_map("max_map", _ORDERED, idempotent=True),
+    _of_map("merge_map", _ANY),
+    Function(
+        name="sum_map",
+        kinds=(Kind.MAP,),
+        parameters=(_OVERFLOW,),
+        refuses=_summed,
+        is_retractable=_always,
+        is_commutative=True,
+    ),
+    _of_map("min_map", _ORDERED),
+    _of_map("max_map", _ORDERED),
     Function(
         name="histogram",
         kinds=(Kind.ARRAY,),

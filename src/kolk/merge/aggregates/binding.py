@@ -11,6 +11,10 @@ import numpy as np
 from kolk.merge.aggregates.aggregator import Aggregator
 from kolk.merge.aggregates.arithmetic import Bits, Count, Product, Sum
 from kolk.merge.aggregates.choosing import Chosen, ChosenBy, Extreme
+from kolk.merge.aggregates.histograms import Histogram
+from kolk.merge.aggregates.lists import Best, Collected
+from kolk.merge.aggregates.maps import MapOf, MergeMap, SumMap
+from kolk.merge.aggregates.records import Average
 from kolk.merge.aggregates.states import Codec, States, libraries
 from kolk.merge.aggregates.texts import ListAgg
 from kolk.model.schema import Column, Schema
@@ -42,6 +46,25 @@ def _sketch(column: Column, _: Schema, values: dict[str, Any]) -> Aggregator:
     return States(column.name, kinds[column.function.name](), takes_values=values["input"] is not None)
 
 
+def _collected(column: Column, _: Schema, values: dict[str, Any]) -> Collected:
+    takes_arrays = values["input"] == "array"
+    return Collected(
+        type=column.type,
+        takes_arrays=takes_arrays,
+        keeps_nulls=takes_arrays if values["nulls"] is None else values["nulls"] == "keep",
+        distinct=values["distinct"],
+        max_size=values["max_size"],
+    )
+
+
+def _extreme_of_map(column: Column, *, greatest: bool) -> MapOf:
+    return MapOf(column.type, Extreme(column.type.fields[1].type, greatest))
+
+
+def _best(column: Column, values: dict[str, Any], *, greatest: bool) -> Best:
+    return Best(type=column.type, n=values["n"], greatest=greatest, distinct=values["distinct"])
+
+
 _BUILDERS: dict[str, Builder] = {
     "sum": lambda column, _, values: Sum(column.type, values["overflow"]),
     "product": lambda column, _, values: Product(column.type, values["overflow"]),
@@ -66,6 +89,16 @@ _BUILDERS: dict[str, Builder] = {
     "theta": _sketch,
     "cpc": _sketch,
     "kll": _sketch,
+    "avg": lambda column, *_: Average(column.type),
+    "array_agg": _collected,
+    "collect": _collected,
+    "merge_map": lambda column, *_: MergeMap(column.type),
+    "sum_map": lambda column, _, values: SumMap(column.type, Sum(column.type.fields[1].type, values["overflow"])),
+    "min_map": lambda column, *_: _extreme_of_map(column, greatest=False),
+    "max_map": lambda column, *_: _extreme_of_map(column, greatest=True),
+    "histogram": lambda column, _, values: Histogram(type=column.type, input=column.input, bounds=values["bounds"]),
+    "top_n": lambda column, _, values: _best(column, values, greatest=True),
+    "bottom_n": lambda column, _, values: _best(column, values, greatest=False),
     "max_by": lambda _, schema, values: ChosenBy(schema.column(values["by"]).type, greatest=True),
     "min_by": lambda _, schema, values: ChosenBy(schema.column(values["by"]).type, greatest=False),
 }
