@@ -43,11 +43,12 @@ class Average(Unchecked):
         )
 
     def check(self, states: pa.Array) -> None:
-        """A count is a number of things, and there is a sum of them if there are any."""
+        """There is a count, and a sum if it counts anything. It may be negative, where more was taken back than given:
+        what a table holds must be good enough to be put back."""
         sums, counts = row_fields(states.drop_null())
-        if counts.null_count or pc.any(pc.less(counts, 0)).as_py():
-            raise InvalidRows("the count of an average is null or negative; it says how many values were added up")
-        if pc.any(pc.and_(sums.is_null(), pc.greater(counts, 0))).as_py():
+        if counts.null_count:
+            raise InvalidRows("the count of an average is null; it says how many values were added up")
+        if pc.any(pc.and_(sums.is_null(), pc.not_equal(counts, 0))).as_py():
             raise InvalidRows("the sum of an average is null, although its count says that values were added up")
 
     def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
