@@ -154,6 +154,14 @@ class AsyncTable(AsyncHandle):
         cancelled goes on in its thread; with a ``tag`` of your own you can put it again."""
         return await self._run(self._inner.put, data, *args, **options)
 
+    async def retract(self, data: Data, *args: Any, **options: Any) -> PutResult:
+        """See ``kolk.Table.retract``."""
+        return await self._run(self._inner.retract, data, *args, **options)
+
+    async def preaggregate(self, data: Data, *args: Any, **options: Any) -> pa.RecordBatch:
+        """See ``kolk.Table.preaggregate``."""
+        return await self._run(self._inner.preaggregate, data, *args, **options)
+
     async def delete(self, keys: Data, *args: Any, **options: Any) -> PutResult:
         """See ``kolk.Table.delete``."""
         return await self._run(self._inner.delete, keys, *args, **options)
