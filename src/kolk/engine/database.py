@@ -168,6 +168,7 @@ class Engine:
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
         self._check_usable()
+        spec.schema.check_functions()
         spec = spec.in_zone(self._zone())
         self._partitions.check_room(spec, self._lives.wanted(spec))
         try:
@@ -394,6 +395,7 @@ class Engine:
         """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects; in
         one version of the schema, or each page as it was written."""
         info, schema = self._spoken(table, schema_id or 0)
+        info.schema.check_known()
         shown = None if schema_id is None else schema
         return self._logs.open(info, shown, starts, stops, where, self._signal(table))
 

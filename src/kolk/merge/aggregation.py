@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kolk.codec.buffers import Mask
 from kolk.errors import InvalidRows
-from kolk.merge.aggregates.aggregator import Aggregator, Retractable
+from kolk.merge.aggregates.aggregator import Aggregator, Retractable, SelfMerging
 from kolk.merge.aggregates.binding import aggregator_of
 from kolk.merge.groups import Groups, spread
 from kolk.model.options import MergeMode
@@ -62,7 +62,8 @@ class Aggregation:
         found: dict[str, pa.Array] = {}
         for column in self._chosen(targets):
             function, given = self._retractable(column), rows.column(column.name)
-            if mode is MergeMode.MERGE_STATE:
+            if mode is MergeMode.MERGE_STATE and not isinstance(function, SelfMerging):
+                self._check_takes_states(column)
                 function.check(given)
                 left, present = groups.filtered(retracts)
                 found[column.name] = spread(function.merge(given.filter(pa.array(retracts)), left), present)
@@ -104,6 +105,13 @@ class Aggregation:
     def _decider(self, name: str, given: "pa.RecordBatch | dict[str, pa.Array]") -> pa.Array | None:
         by = self._by[name]
         return None if by is None else given[by]
+
+    def _check_takes_states(self, column: Column) -> None:
+        if column.function is not None and column.function.implementation is not None:
+            raise InvalidRows(
+                f"the column {column.name!r} is {column.agg}, which takes back values and not states; put -U and -D"
+                " rows without mode='merge_state'"
+            )
 
     def _retractable(self, column: Column) -> Retractable:
         function: Aggregator = self._aggregators[column.name]
