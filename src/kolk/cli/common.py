@@ -7,7 +7,7 @@ flag after the command beats one before it. The decorators build the signature t
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,7 @@ class Common:
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plaintext: bool = False
+    load: list[str] = field(default_factory=list)
     debug: bool = False
 
     @property
@@ -51,7 +52,9 @@ class Common:
     def connect(self, *, create: bool = False, timeout: float | None = None) -> "Database":
         """Open the database. A folder without one is an error, or a slip of the pen would make an empty database."""
         import kolk
+        from kolk.runtime.modules import load_modules
 
+        load_modules(self.load or os.environ.get("KOLK_LOAD", "").replace(",", " ").split())
         if self.is_remote:
             patience: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
             return kolk.connect(self.target, **self._proofs(), **patience)
@@ -83,6 +86,10 @@ def _secret(file: Path | None) -> str | None:
 _DEBUG: dict[str, Any] = {
     "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
 }
+_LOAD = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE", help="Import a Python module first; repeatable. [KOLK_LOAD]"),
+]
 _CONNECTION: dict[str, Any] = {
     "url": Annotated[
         str | None,
@@ -100,6 +107,7 @@ _CONNECTION: dict[str, Any] = {
     "allow_plaintext": Annotated[
         bool, typer.Option("--allow-plaintext", help="Send the token to another machine without TLS.")
     ],
+    "load": _LOAD,
 }
 
 
