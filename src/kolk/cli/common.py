@@ -52,15 +52,21 @@ class Common:
     def connect(self, *, create: bool = False, timeout: float | None = None) -> "Database":
         """Open the database. A folder without one is an error, or a slip of the pen would make an empty database."""
         import kolk
-        from kolk.runtime.modules import load_modules
 
-        load_modules(self.load or os.environ.get("KOLK_LOAD", "").replace(",", " ").split())
         if self.is_remote:
             patience: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
             return kolk.connect(self.target, **self._proofs(), **patience)
         if not create and not (Path(self.target) / "FORMAT").exists():
             raise NotFound(f"there is no database in {self.target}; `kolk table create` makes one, or correct --url")
         return kolk.connect(self.target)
+
+    def load_modules(self) -> None:
+        """Import the modules that were named: before anything is read that names their functions."""
+        names = self.load or os.environ.get("KOLK_LOAD", "").replace(",", " ").split()
+        if names:
+            from kolk.runtime.modules import load_modules
+
+            load_modules(names)
 
     def _proofs(self) -> dict[str, Any]:
         """What the server needs to know of us, and we of it; only what was given."""
@@ -116,6 +122,11 @@ def local(command: Callable[..., None]) -> Callable[..., None]:
     return _extended(command, _DEBUG, is_told=False)
 
 
+def loading(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that works on this machine and may be given modules to load."""
+    return _extended(command, {"load": _LOAD, **_DEBUG}, is_told=False)
+
+
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """A command that works on a database: it has all the options, and is given them as its first argument."""
     return _extended(command, {**_CONNECTION, **_DEBUG}, is_told=True)
@@ -130,6 +141,8 @@ def _extended(command: Callable[..., None], options: dict[str, Any], *, is_told:
             value = given.pop(name)
             if value:
                 setattr(common, name, value)
+        if "load" in options:
+            common.load_modules()
         command(*([common] if is_told else []), **given)
 
     first = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

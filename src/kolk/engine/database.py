@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.codec.table import describe
+from kolk.codec.table import described_for_people
 from kolk.config import EngineConfig
 from kolk.engine.backup import Backups
 from kolk.engine.backup_cut import BackupCuts
@@ -475,7 +475,7 @@ class Engine:
         offsets = {name: {"start": start, "end": end} for name, (start, end) in bounds.items()}
         info = self._info(table)
         partitions = {"partitions": sorted(self._partitions.of(info).partitions)} if info.is_partitioned else {}
-        return {"id": table, **describe(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
+        return {"id": table, **described_for_people(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
 
     def close(self) -> None:
         """Flush and close everything. Idempotent."""
