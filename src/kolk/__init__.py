@@ -10,6 +10,8 @@ RocksDB, and ``kolk --help`` needs no Arrow.
 
 import importlib
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
     from kolk.model.backup import BackupInfo
+    from kolk.model.custom import register_aggregate
     from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
     from kolk.model.follower import Follower
     from kolk.model.lease import LeaseInfo
@@ -63,6 +66,7 @@ __all__ = [
     "WidenColumn",
     "connect",
     "errors",
+    "register_aggregate",
     "start",
 ]
 
@@ -88,6 +92,7 @@ _HOMES = {
     "SnapshotInfo": "kolk.model.snapshot",
     "Table": "kolk.client.table",
     "WidenColumn": "kolk.model.evolution",
+    "register_aggregate": "kolk.model.custom",
 }
 
 
@@ -145,18 +150,26 @@ def connect(
 
 
 def start(
-    folder: str | os.PathLike[str], *, config: EngineConfig | None = None, server: ServerConfig | None = None
+    folder: str | os.PathLike[str],
+    *,
+    config: EngineConfig | None = None,
+    server: ServerConfig | None = None,
+    load: Sequence[str] = (),
 ) -> "ServerProcess":
     """Start a server for a folder in a child process, which ends with this one: ``kolk.start("./data").url``.
 
-    It takes free ports on this machine unless ``server`` says otherwise.
+    It takes free ports on this machine unless ``server`` says otherwise. ``load`` names modules that it imports first,
+    such as those that register aggregate functions.
     """
     from kolk.server.child import ServerProcess
 
     if not isinstance(folder, str | os.PathLike) or "://" in str(folder) or "\0" in str(folder):
         raise InvalidArgument(f"give the path of a folder, not {folder!r}")
     path = Path(os.fsdecode(folder))
-    return ServerProcess(path, server or ServerConfig(port=0, http_port=0), config or EngineConfig())
+    settings = server or ServerConfig(port=0, http_port=0)
+    if load:
+        settings = replace(settings, load=(*settings.load, *([load] if isinstance(load, str) else load)))
+    return ServerProcess(path, settings, config or EngineConfig())
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from kolk.cli import (
     backups,
     doctor,
     followers,
+    functions,
     leases,
     partitions,
     rows,
@@ -92,6 +93,7 @@ rows.register(app)
 scan.register(app)
 tail.register(app)
 app.add_typer(tables.app, name="table")
+functions.register(app)
 app.add_typer(partitions.app, name="partition")
 app.add_typer(followers.app, name="follower")
 app.add_typer(scans.app, name="scans")

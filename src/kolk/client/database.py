@@ -58,7 +58,7 @@ class Database:
         ``buckets`` (1) is how many shares the table has, each with an order of its own; ``bucket_key`` (the primary
         key) chooses the share. ``partition_by`` cuts the table by the values of some key columns into partitions that
         are made as rows come and dropped as a whole, each with so many buckets. ``merge_engine`` is "default",
-        "first_row" or "versioned".
+        "first_row", "versioned" or "aggregation", which is also what a table is whose columns name functions.
         """
         if not isinstance(schema, Schema):
             raise InvalidSchema("schema is a kolk.Schema; make one of an Arrow schema with kolk.Schema.from_arrow(...)")
@@ -208,6 +208,7 @@ class Database:
 
 def _described(info: TableInfo) -> pa.Table:
     columns = info.schema.columns
+    functions = pa.array([None if column.agg is None else str(column.agg) for column in columns], pa.string())
     return pa.table(
         {
             "column": [column.name for column in columns],
@@ -216,5 +217,6 @@ def _described(info: TableInfo) -> pa.Table:
             "default": pa.array([column.default for column in columns], pa.string()),
             "key": [column.name in info.schema.primary_key for column in columns],
         }
+        | ({"aggregate": functions} if info.schema.aggregates else {})
         | ({"partition": [column.name in info.spec.partition_by for column in columns]} if info.is_partitioned else {})
     )

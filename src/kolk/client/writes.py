@@ -21,6 +21,7 @@ def put_write(
     schema: Schema, data: Data, targets: tuple[str, ...] | None, mode: MergeMode, *, retracts: bool = False
 ) -> Write:
     """The write of a put. Data with a ``_change_type`` are changes; with ``retracts`` all of it is taken back."""
+    schema.check_functions()
     shape = schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns
     given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key else shape)
     if retracts:

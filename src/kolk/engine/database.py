@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.codec.table import describe
+from kolk.codec.table import described_for_people
 from kolk.config import EngineConfig
 from kolk.engine.backup import Backups
 from kolk.engine.backup_cut import BackupCuts
@@ -168,6 +168,7 @@ class Engine:
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
         self._check_usable()
+        spec.schema.check_functions()
         spec = spec.in_zone(self._zone())
         self._partitions.check_room(spec, self._lives.wanted(spec))
         try:
@@ -394,6 +395,7 @@ class Engine:
         """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects; in
         one version of the schema, or each page as it was written."""
         info, schema = self._spoken(table, schema_id or 0)
+        info.schema.check_known()
         shown = None if schema_id is None else schema
         return self._logs.open(info, shown, starts, stops, where, self._signal(table))
 
@@ -473,7 +475,7 @@ class Engine:
         offsets = {name: {"start": start, "end": end} for name, (start, end) in bounds.items()}
         info = self._info(table)
         partitions = {"partitions": sorted(self._partitions.of(info).partitions)} if info.is_partitioned else {}
-        return {"id": table, **describe(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
+        return {"id": table, **described_for_people(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
 
     def close(self) -> None:
         """Flush and close everything. Idempotent."""

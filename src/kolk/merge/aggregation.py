@@ -69,6 +69,7 @@ class Aggregation:
                     function.check(given)
                 # Whose inputs are states is told of all rows in any case: to some of them their order matters.
                 if mode is MergeMode.MERGE_STATE and not isinstance(function, SelfMerging):
+                    self._check_takes_states(column)
                     left, present = groups.filtered(retracts)
                     found[column.name] = spread(function.merge(given.filter(pa.array(retracts)), left), present)
                 else:
@@ -113,6 +114,13 @@ class Aggregation:
     def _decider(self, name: str, given: "pa.RecordBatch | dict[str, pa.Array]") -> pa.Array | None:
         by = self._by[name]
         return None if by is None else given[by]
+
+    def _check_takes_states(self, column: Column) -> None:
+        if column.function is not None and column.function.implementation is not None:
+            raise InvalidRows(
+                f"the column {column.name!r} is {column.agg}, which takes back values and not states; put -U and -D"
+                " rows without mode='merge_state'"
+            )
 
     def _retractable(self, column: Column) -> Retractable:
         function: Aggregator = self._aggregators[column.name]

@@ -28,6 +28,7 @@ from kolk.merge.prepared import Prepared
 from kolk.merge.rules import LastRow, Rule, rule_for
 from kolk.model.change import ChangeKind
 from kolk.model.defaults import default_values
+from kolk.model.functions import registered
 from kolk.model.options import ChangelogImage, DeleteBehavior, MergeEngine, MergeMode, TableOptions
 from kolk.model.schema import Column, Schema
 from kolk.model.translation import translated_write
@@ -38,7 +39,12 @@ ROW_BYTES_MAX = 4 * 2**20
 
 
 class Merger:
-    """Merges writes into one table's rows. Immutable, so thread-safe."""
+    """Merges writes into one table's rows. Immutable but for a cache, so thread-safe.
+
+    The functions of an aggregation table are looked up when a write first needs them, and again when users have
+    registered others since: what does not merge, such as recovery, a snapshot or a row whose time is up, goes on
+    without them.
+    """
 
     def __init__(self, schema: Schema, options: TableOptions, earlier: Iterable[Schema] = ()) -> None:
         self.schema = schema
@@ -46,7 +52,9 @@ class Merger:
         self.codec = RowCodecs(schema, earlier)
         self.versions = self.codec.versions
         self.keys = self.codec.keys_of(schema)
-        self._aggregation = Aggregation(schema) if options.merge_engine is MergeEngine.AGGREGATION else None
+        self._aggregates = options.merge_engine is MergeEngine.AGGREGATION
+        # Two that race make the same one twice.
+        self._bound: tuple[object, Aggregation] | None = None
         self._rule = rule_for(options, schema, self.codec)
 
     def prepare(self, write: Write) -> Prepared:
@@ -56,7 +64,7 @@ class Merger:
             write = translated_write(write, self.versions.spoken(write.schema_id), self.schema)
         is_aggregated = self._is_aggregated(write)
         self._check(write, rule)
-        if self._aggregation is not None and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE:
+        if self._aggregates and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE:
             self._aggregation.check_states(write.rows, self._targets(write))
         rows, gone = self._looked_at(write, is_aggregated)
         # A partial write reads and writes whole rows: notice here, not under the lock, that they are too many.
@@ -120,6 +128,14 @@ class Merger:
             )
         return changes_of(verdicts, self.codec, self.options.changelog_image)
 
+    @property
+    def _aggregation(self) -> Aggregation:
+        """The functions, bound; UnknownAggregate if one is not known here, or only in another version."""
+        known, bound = registered(), self._bound
+        if bound is None or bound[0] is not known:
+            bound = self._bound = known, Aggregation(self.schema)
+        return bound[1]
+
     # --- preparing
 
     def _looked_at(self, write: Write, is_aggregated: bool) -> tuple[pa.RecordBatch, Mask | None]:
@@ -142,7 +158,6 @@ class Merger:
 
     def _aggregated(self, prepared: Prepared, order: Rows, starts: Rows, retracts: Mask | None) -> Prepared:
         """States of the rows of each key, and what is taken from them."""
-        assert self._aggregation is not None
         write, targets = prepared.write, self._targets(prepared.write)
         rows, groups = prepared.rows.take(pa.array(order)), Groups(starts, len(order))
         key_rows = rows.select(list(self.schema.primary_key))
@@ -168,7 +183,7 @@ class Merger:
 
     def _is_aggregated(self, write: Write) -> bool:
         is_merged = write.mode is not MergeMode.OVERWRITE and write.action is not Action.DELETE
-        return self._aggregation is not None and is_merged
+        return self._aggregates and is_merged
 
     def _is_blind(self, write: Write, rule: Rule) -> bool:
         is_plain = write.action is Action.UPSERT and write.columns is None
@@ -178,7 +193,6 @@ class Merger:
 
     def _aggregate(self, prepared: Prepared, olds: pa.BinaryArray, found: Mask) -> Verdicts:
         """Targets are merged, everything else is what is stored, or, where nothing is, the default or null."""
-        assert self._aggregation is not None
         targets = self._targets(prepared.write)
         stored = self.codec.decode(olds.drop_null() if olds.null_count else olds)
         merged = self._aggregation.merged(prepared.rows, stored, found, targets)
@@ -259,13 +273,13 @@ class Merger:
         return mode is MergeMode.ACCUMULATE and self.options.delete_behavior is DeleteBehavior.IGNORE
 
     def _check(self, write: Write, rule: Rule) -> None:
-        if write.mode is MergeMode.MERGE_STATE and self._aggregation is None:
+        if write.mode is MergeMode.MERGE_STATE and not self._aggregates:
             raise InvalidRows(
                 "mode='merge_state' is for tables of the aggregation merge engine; this one is of another"
             )
         if write.mode is MergeMode.MERGE_STATE and write.action is Action.DELETE:
             raise InvalidRows("a delete has no states to merge; leave mode='merge_state' out")
-        if self._aggregation is not None and write.columns is not None and write.mode is not MergeMode.OVERWRITE:
+        if self._aggregates and write.columns is not None and write.mode is not MergeMode.OVERWRITE:
             self._aggregation.check_targets(write.columns)
         deletes = write.action is Action.DELETE or (
             write.action is Action.CHANGE and not self._is_aggregated(write) and _has_deletes(write)

@@ -53,6 +53,8 @@ def completed(schema: Schema, options: TableOptions) -> Schema:
         )
     fallback = options.fallback
     filled = {column.name: replace(column, agg=fallback) for column in missing}
+    for column in filled.values():
+        column.check_function()
     columns = [filled.get(column.name, column) for column in schema.columns]
     return Schema(columns, schema.primary_key, id=schema.id, next_column_id=schema.next_column_id)
 

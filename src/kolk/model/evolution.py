@@ -142,6 +142,7 @@ class _Draft:
             kv_ttl_column=self._name(self._spec.options.kv_ttl_column),
         )
         schema = completed(schema, options)
+        _check_functions(old, schema)
         return replace(self._spec, schema=schema, bucket_key=self._names(self._spec.bucket_key), options=options)
 
     def _add(self, column: Column, place: AddColumn) -> None:
@@ -284,6 +285,14 @@ class _Draft:
 
     def _swap(self, old: Column, new: Column) -> None:
         self._columns[self._columns.index(old)] = new
+
+
+def _check_functions(old: Schema, new: Schema) -> None:
+    """A function is known here when it is given to a column, or the column to another type; to drop one it need not."""
+    for column in new.columns:
+        before = old.by_id.get(column.id)
+        if before is None or (before.type, before.agg) != (column.type, column.agg):
+            column.check_function()
 
 
 def _check_place(first: bool, after: str | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from kolk.errors import InvalidSchema, UnknownAggregate
 from kolk.model import parameters as p
 from kolk.model.aggregate import Aggregate
+from kolk.model.function_texts import TEXTS
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
@@ -65,6 +66,14 @@ class Function:
     """Whether it works on rows, so that a put need not give the column."""
     implementation: Any = None
     """The code of a function that was registered; ours is found by name."""
+    version: int | None = None
+    """Of a function that was registered: kept with the column, so that nobody goes on with states of another one."""
+    summary: str = ""
+    """What it does, in one line."""
+    nulls: str = "passed over"
+    """What becomes of a null that is given."""
+    size: str = "one value"
+    """How large a state gets."""
 
     def values_of(self, aggregate: Aggregate) -> dict[str, Any]:
         """The parameters as values, defaults included."""
@@ -82,6 +91,8 @@ class Function:
                 supported = ", ".join(known) or "none"
                 raise InvalidSchema(f"{self.name} has no parameter {name[:60]!r}; its parameters: {supported}")
         given = tuple((name, known[name].checked(text)) for name, text in aggregate.parameters)
+        if self.version is not None:
+            given = self._versioned(given)
         for parameter in self.parameters:
             if parameter.required and parameter.name not in dict(given):
                 raise InvalidSchema(f"{self.name} needs its parameter {parameter.name}, {parameter.says}")
@@ -93,6 +104,16 @@ class Function:
     def input(self, aggregate: Aggregate, type: DataType) -> DataType:
         """What a put gives to a column of this type."""
         return self.takes(type, self.values_of(aggregate))
+
+    def _versioned(self, given: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """The parameters with the version that is registered; UnknownAggregate if they name another one."""
+        found = dict(given).get("version", str(self.version))
+        if found != str(self.version):
+            raise UnknownAggregate(
+                f"it was made with version {found} of {self.name}, and version {self.version} is registered here:"
+                f" states of one are none of the other. Register version {found}, or copy the rows into a new table"
+            )
+        return tuple(sorted({**dict(given), "version": found}.items()))
 
 
 def _always(_: Values) -> bool:
@@ -223,7 +244,7 @@ def _by(name: str, *aliases: str) -> Function:
     return Function(name=name, aliases=aliases, kinds=_ANY, parameters=(p.column("by"),), is_idempotent=True)
 
 
-FUNCTIONS = (
+_OWN = (
     Function(
         name="sum",
         kinds=_NUMBERS,
@@ -309,36 +330,49 @@ FUNCTIONS = (
     ),
 )  # fmt: skip
 
+FUNCTIONS = tuple(replace(each, **TEXTS.get(each.name, {})) for each in _OWN)
 _BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
-# Written by register alone; one step for the interpreter, so it needs no lock.
-_REGISTERED: dict[str, Function] = {}
+# Replaced whole by register alone, so that readers see one state or the next, and can tell that it is another.
+_registered: Mapping[str, Function] = {}
 
 
 def names() -> list[str]:
     """The names of all functions, without aliases."""
-    return sorted({function.name for function in (*FUNCTIONS, *_REGISTERED.values())})
+    return sorted({function.name for function in (*FUNCTIONS, *_registered.values())})
+
+
+def registered() -> Mapping[str, Function]:
+    """The functions that users have registered, by name: another object whenever one came."""
+    return _registered
 
 
 def is_function(name: str) -> bool:
     """Whether there is a function of this canonical name or alias."""
-    return name in _BY_NAME or name in _REGISTERED
+    return name in _BY_NAME or name in _registered
+
+
+def is_own(name: str) -> bool:
+    """Whether it is one of Kolk's own, which every program has."""
+    return name in _BY_NAME
 
 
 def function(name: str) -> Function:
     """The function of this canonical name or alias; UnknownAggregate, which lists them, if there is none."""
-    found = _BY_NAME.get(name) or _REGISTERED.get(name)
+    found = _BY_NAME.get(name) or _registered.get(name)
     if found is None:
         near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UnknownAggregate(
-            f"there is no aggregate function {name[:60]!r}; {hint}The functions are {', '.join(names())}. One of your"
-            " own has to be registered first, here and in the server: kolk.register_aggregate(name, ...)"
+            f"there is no aggregate function {name[:60]!r}{hint} The functions are {', '.join(names())}. One of your"
+            " own is registered in every program that uses the table, kolk.register_aggregate(name, ...), and in its"
+            " server: kolk serve --load MODULE"
         )
     return found
 
 
 def register(new: Function) -> None:
     """Make a user's function known under its name; the same name again replaces it."""
+    global _registered
     if new.name in _BY_NAME:
         raise InvalidSchema(f"the aggregate function {new.name!r} is one of Kolk's own; take another name")
-    _REGISTERED[new.name] = new
+    _registered = {**_registered, new.name: new}

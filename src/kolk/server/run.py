@@ -28,6 +28,7 @@ from kolk.engine.shared import ENGINES
 from kolk.errors import InvalidArgument, KolkError, Unavailable
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.folder import TOKENS_FILE
+from kolk.runtime.modules import load_modules
 from kolk.runtime.rng import Rng
 from kolk.runtime.threads import start_thread
 from kolk.server.access import Access
@@ -113,6 +114,7 @@ class Server:
     @staticmethod
     def open(folder: Path, config: ServerConfig, engine_config: EngineConfig | None = None, **parts: Any) -> "Server":
         """Serve a folder; it is shared with connections to it within this process."""
+        load_modules(config.load)
         engine = ENGINES.attach(folder, engine_config)
         try:
             return Server(engine, config, partial(ENGINES.detach, engine), **parts)

@@ -11,6 +11,7 @@ import numpy as np
 from kolk.merge.aggregates.aggregator import Aggregator
 from kolk.merge.aggregates.arithmetic import Bits, Count, Product, Sum
 from kolk.merge.aggregates.choosing import Chosen, ChosenBy, Extreme
+from kolk.merge.aggregates.custom import custom_aggregator
 from kolk.merge.aggregates.histograms import Histogram
 from kolk.merge.aggregates.lists import Best, Collected
 from kolk.merge.aggregates.maps import MapOf, MergeMap, SumMap
@@ -109,4 +110,7 @@ def aggregator_of(column: Column, schema: Schema) -> Aggregator:
     assert column.agg is not None
     function = column.function
     assert function is not None
+    if function.implementation is not None:
+        column.check_function()
+        return custom_aggregator(column, function)
     return _BUILDERS[function.name](column, schema, function.values_of(column.agg))
