@@ -41,7 +41,7 @@ class Groups:
     @cached_property
     def ends(self) -> Rows:
         """Where each group ends."""
-        return np.append(self.starts[1:], self.rows)
+        return np.append(self.starts[1:], self.rows)[: len(self.starts)]  # there may be none
 
     @cached_property
     def counts(self) -> Rows:

@@ -134,7 +134,7 @@ class Product(SelfMerging):
     def _decimals(self, states: pa.Array, groups: Groups) -> pa.Array:
         """In pairs, where nothing on the way can be too large; one by one where it can, though the product may not."""
         precision, scale = self.type.arguments
-        sizes = np.abs(pc.fill_null(states, 1).cast(pa.float64()).to_numpy())
+        sizes = np.abs(pc.fill_null(states.cast(pa.float64()), 1).to_numpy())
         with np.errstate(over="ignore"):
             is_far = groups.reduce(np.multiply, np.maximum(sizes, 1)) < 10.0 ** (precision - scale) * (1 - 1e-6)
         if is_far.all():
