@@ -390,6 +390,10 @@ def test_a_write_of_an_earlier_version_goes_on_though_it_now_decides_about_a_col
     bench.put({"k": 1, "at": 4}, schema=before)
     assert bench.row == {"k": 1, "at": 4, "who": None}
 
+    bench.put({"k": 1, "at": 5, "who": "bob"})
+    bench.put({"k": 1, "at": 6}, schema=before, columns=("at",))
+    assert bench.row == {"k": 1, "at": 6, "who": None}
+
 
 def test_partial_deletes():
     """B14, B15: targets become null; a row with nothing left goes; across versions, too."""

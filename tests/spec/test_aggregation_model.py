@@ -125,7 +125,9 @@ class Aggregating(RuleBasedStateMachine):
             for _ in range(count)
         ]
 
-    def meant(self, schema: kolk.Schema, columns: list[str] | None, rows: list[dict]) -> tuple[list[str], list[dict]]:
+    def meant(
+        self, schema: kolk.Schema, columns: list[str] | None, rows: list[dict], *, counts: bool = True
+    ) -> tuple[list[str], list[dict]]:
         """The targets of a put in the newest version, and its rows with nulls where nothing is given."""
         given = {*rows[0]} if rows else {*schema.names}
         wanted = [
@@ -133,16 +135,16 @@ class Aggregating(RuleBasedStateMachine):
             for column in schema.value_columns
             if (columns is None or column.name in columns) and (column.name in given or column.agg.name == "count_rows")
         ]
+        # What an old handle does not know: a whole row is counted all the same, and what it decides about is null.
+        is_whole = counts and len(wanted) == len(schema.value_columns)
         now = self.current
-        if columns is None:
-            # What an old handle does not know: rows are counted all the same, and what is decided about is null.
-            old = {column.id for column in schema.columns}
-            names = [now.by_id[id].name for id in wanted if id in now.by_id]
-            wanted += [
-                column.id
-                for column in now.value_columns
-                if column.id not in old and (column.agg.name == "count_rows" or column.agg.get("by") in names)
-            ]
+        known = [now.by_id[id].name for id in wanted if id in now.by_id]
+        wanted += [
+            column.id
+            for column in now.value_columns
+            if column.id not in schema.by_id
+            and (column.agg.get("by") in known or (is_whole and column.agg.name == "count_rows"))
+        ]
         names = {id: schema.by_id[id].name if id in schema.by_id else None for id in wanted}
         columns_now = [column for column in now.value_columns if column.id in names]
         translated = [
@@ -170,13 +172,10 @@ class Aggregating(RuleBasedStateMachine):
         table = self.handle(data)
         columns = self.columns(data, table.schema)
         rows = self.rows(data, table.schema, columns)
-        if len(self.infos) > 1 and table.info is not self.infos[-1] and columns is None:
-            table, columns = kolk.Table(self.db._link, self.infos[-1]), []
-            rows = self.rows(data, table.schema, columns)
 
         table.put(table.preaggregate(rows, columns), columns=columns, mode="merge_state")
 
-        targets, meant = self.meant(table.schema, columns, rows)
+        targets, meant = self.meant(table.schema, columns, rows, counts=False)
         self.changes += self.model.upsert(meant, targets)
 
     @rule(data=st.data())

@@ -47,7 +47,9 @@ def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -
             "changes that are taken back cannot be aggregated before they are sent; put them as they are"
         )
     merger = Merger(schema, TableOptions(merge_engine=MergeEngine.AGGREGATION))
-    return merger.prepare(write).rows
+    states = merger.prepare(write).rows
+    # Of no rows there are no states, but they have the types of states all the same.
+    return states if states.num_rows else pa.RecordBatch.from_pylist([], schema.arrow_of(states.schema.names))
 
 
 _CHANGE_COLUMNS = (

@@ -39,11 +39,14 @@ def translated_write(write: Write, source: Schema, target: Schema) -> Write:
     """
     if source.id == target.id:
         return write
+    is_merged = target.aggregates and write.action is not Action.DELETE and write.mode is not MergeMode.OVERWRITE
     names = None
     if write.columns is not None:
         names = tuple(common_names([source.column(name) for name in write.columns], target))
-    elif target.aggregates and write.action is not Action.DELETE and write.mode is not MergeMode.OVERWRITE:
-        names = left_out(target, _with_decided(target, common_names(source.columns, target)), write.mode)
+        names += _decided(source, target, names) if is_merged else ()
+    elif is_merged:
+        common = common_names(source.columns, target)
+        names = left_out(target, [*common, *_decided(source, target, common)], write.mode)
     if write.action is Action.DELETE:
         return replace(
             write, rows=translated(write.rows, source, target.key_columns), columns=names, schema_id=target.id
@@ -53,9 +56,10 @@ def translated_write(write: Write, source: Schema, target: Schema) -> Write:
     return replace(write, rows=_under(write.rows, given, wanted), columns=names, schema_id=target.id)
 
 
-def _with_decided(schema: Schema, names: Sequence[str]) -> set[str]:
-    """These columns, and those that they decide about."""
-    return {*names} | {column.name for column in schema.value_columns if column.agg and column.agg.get("by") in names}
+def _decided(source: Schema, target: Schema, names: Sequence[str]) -> tuple[str, ...]:
+    """The new columns that these decide about."""
+    new = [column for column in target.value_columns if column.id not in source.by_id]
+    return tuple(column.name for column in new if column.agg and column.agg.get("by") in names)
 
 
 def _under(rows: pa.RecordBatch, source: Mapping[int, Column], columns: Sequence[Column]) -> pa.RecordBatch:
