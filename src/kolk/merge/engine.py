@@ -23,7 +23,7 @@ from kolk.codec.versions import RowCodecs
 from kolk.errors import DeletesDisabled, InvalidRows, TooLarge
 from kolk.merge.aggregation import Aggregation
 from kolk.merge.changes import Changes, Verdicts, blind, changes_of
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups
 from kolk.merge.prepared import Prepared
 from kolk.merge.rules import LastRow, Rule, rule_for
 from kolk.model.change import ChangeKind
@@ -162,18 +162,21 @@ class Merger:
         rows, groups = prepared.rows.take(pa.array(order)), Groups(starts, len(order))
         key_rows = rows.select(list(self.schema.primary_key))
         keyed = key_rows if groups.are_single else key_rows.take(pa.array(starts))
-        removed, only_taken = None, None
+        names = [*self.schema.primary_key, *targets]
         if retracts is None:
             states = self._aggregation.states(rows, groups, targets, write.mode)
-        else:
-            self._aggregation.check_retractable(targets)
-            retracts = retracts[order]
-            removed = self._aggregation.removed(rows, retracts, groups, targets, write.mode)
-            left, present = groups.filtered(~retracts)
-            given = self._aggregation.states(rows.filter(pa.array(~retracts)), left, targets, write.mode)
-            states, only_taken = [spread(state, present) for state in given], ~present
-        made = pa.RecordBatch.from_arrays([*keyed.columns, *states], names=[*self.schema.primary_key, *targets])
-        return replace(prepared, rows=made, removed=removed, gone=only_taken, is_aggregated=True)
+            made = pa.RecordBatch.from_arrays([*keyed.columns, *states], names=names)
+            return replace(prepared, rows=made, is_aggregated=True)
+        retracts = retracts[order]
+        states, removed = self._aggregation.retracting(rows, retracts, groups, targets, write.mode)
+        return replace(
+            prepared,
+            rows=pa.RecordBatch.from_arrays([*keyed.columns, *states], names=names),
+            removed=pa.RecordBatch.from_arrays([*keyed.columns, *removed], names=names),
+            taken=groups.any(retracts),
+            gone=~groups.any(~retracts),
+            is_aggregated=True,
+        )
 
     def _targets(self, write: Write) -> tuple[str, ...]:
         """The columns outside the key that a write is about."""
@@ -195,19 +198,14 @@ class Merger:
         """Targets are merged, everything else is what is stored, or, where nothing is, the default or null."""
         targets = self._targets(prepared.write)
         stored = self.codec.decode(olds.drop_null() if olds.null_count else olds)
-        merged = self._aggregation.merged(prepared.rows, stored, found, targets)
-        accepted = np.ones_like(found)
-        if prepared.removed is not None:
-            for name in prepared.removed.schema.names:
-                merged[name] = self._aggregation.remaining(name, merged[name], prepared.removed.column(name))
-        if prepared.gone is not None:
-            accepted = found | ~prepared.gone
+        merged = self._aggregation.merged(prepared.rows, stored, found, targets, prepared.removed)
+        accepted = np.ones_like(found) if prepared.gone is None else found | ~prepared.gone
         given = merged | {name: prepared.rows.column(name) for name in self.schema.primary_key}
         rows = self._whole_rows(given, stored, found)
         ends = np.zeros_like(found)
-        if prepared.removed is not None and self.options.delete_behavior is DeleteBehavior.ALLOW:
+        if prepared.taken is not None and self.options.delete_behavior is DeleteBehavior.ALLOW:
             # What nothing is left of after a retraction is no row.
-            ends = ~_any_left(rows, [column.name for column in self.schema.value_columns])
+            ends = prepared.taken & ~_any_left(rows, [column.name for column in self.schema.value_columns])
             accepted &= ~ends
         for column in self.schema.value_columns:
             nulls = rows.column(column.name).is_null().to_numpy(zero_copy_only=False) if not column.nullable else ends
