@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 import kolk
-from kolk.merge.finishing_custom import finished
+from kolk.functions import finished
 
 JOBS, PUTS, ROWS, PAGES = 4, 20, 250, 40
 MODULE = '''

@@ -174,11 +174,12 @@ class Load:
 
     def _targets(self, piece: "pa.Table") -> "Sequence[str] | None":
         """The columns that this piece of the file is about; None if it is all of them."""
+        from kolk.model.options import MergeMode
         from kolk.model.write import left_out
 
         if self._columns is not None or not self._untouched():
             return self._columns
-        return left_out(self._table.schema, piece.column_names)
+        return left_out(self._table.schema, piece.column_names, MergeMode.parse(self._mode))
 
     def _add_place(self, error: BaseException, skipped: int) -> None:
         durable = skipped + self._done
