@@ -49,7 +49,7 @@ TEXTS: dict[str, dict[str, str]] = {
     },
     "collect": {
         "summary": "The items of all arrays as one array, in the order of their puts.",
-        "nulls": "null arrays are passed over; null items are too, but for nulls = keep",
+        "nulls": "null arrays are passed over; null items are kept, unless nulls = skip",
         "size": f"{_GROWS}, or to max_size items",
     },
     "max_by": {
