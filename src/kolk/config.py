@@ -85,6 +85,10 @@ class EngineConfig:
     """How long rows that are being staged for a transaction wait for more of them."""
     txn_staging_ttl_seconds: float = 86_400.0
     """How long staged rows wait for their commit."""
+    txn_open_max: int = 512
+    """Most handles that rows are being staged under at the same time. Each is an open file."""
+    txn_handles_max: int = 100_000
+    """Most handles at the same time, sealed ones included. Each is a file until it is committed."""
     txn_staging_bytes_max: int = 16 * 1024 * MIB
     """Most bytes that are staged for transactions at the same time."""
     txn_app_bytes_max: int = 4 * 1024 * MIB

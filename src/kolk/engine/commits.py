@@ -67,15 +67,23 @@ class Commits:
         """The handles that unfinished commits need."""
         return {handle for record in self.pending() for handles in record.handles.values() for handle in handles}
 
+    @property
+    def apps(self) -> int:
+        """How many applications are remembered."""
+        with self._lock:
+            return len({record.app for record in self._records.values()})
+
     def check_room(self, app: str) -> None:
         """Whether one more application can be remembered; none is forgotten for it."""
         with self._lock:
             apps = {record.app for record in self._records.values()}
         if app not in apps and len(apps) >= self._config.txn_apps_max:
-            raise TooManyStagings(
-                f"{len(apps):,} applications are remembered, and no more may be; use the same app_id for all commits of"
-                " a job, and let its version grow"
+            refused = TooManyStagings(
+                f"{len(apps):,} applications are remembered, and no more may be (txn_apps_max); use the same app_id for"
+                " all commits of a job, and let its version grow"
             )
+            refused.retriable = False  # they are remembered for days
+            raise refused
 
     def begin(self, record: CommitRecord) -> None:
         """Make a commit: its record and its number, durably, in one step."""

@@ -171,6 +171,7 @@ class Engine(KeepingCalls, TransactionCalls):
             "scans": scans,
             "snapshots": asdict(self.keeping.snapshot_counts()),
             "leases": asdict(self.keeping.lease_counts()),
+            "transactions": asdict(self.transactions.counts()),
         }
 
     # --- tables

@@ -18,10 +18,10 @@ first (``settle``).
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import groupby
 from zlib import crc32
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ from kolk.engine.planning import Plan, Planning
 from kolk.engine.routing import Routing
 from kolk.engine.stagings import Stagings
 from kolk.engine.tablets import Tablets
+from kolk.engine.transaction_list import listed
 from kolk.errors import (
     Corrupted,
     DiskFull,
@@ -52,14 +53,19 @@ from kolk.errors import (
 )
 from kolk.model.ids import BucketId, TableId
 from kolk.model.rows import checked_rows
+from kolk.model.schema import Column
 from kolk.model.transaction import (
     CommitRecord,
     CommitRequest,
     CommitResult,
     Seal,
     Staging,
+    TransactionCounts,
     TransactionInfo,
     Verdict,
+    check_app,
+    check_handle,
+    check_version,
     judged,
 )
 from kolk.runtime.clock import Clock
@@ -96,36 +102,57 @@ class Transactions:
         self._apps = [threading.Lock() for _ in range(_APP_LOCKS)]
         # Taken after all tablets: numbers are given in the order in which the frames are written.
         self._numbering = threading.Lock()
+        # Why commits could not be finished, by number. Written by who holds the lock of the application.
+        self._problems: dict[int, str] = {}
+        self._counting = threading.Lock()
+        # Guarded by _counting.
+        self._verdicts: Counter[Verdict] = Counter()
 
     # --- staging
 
-    def stage(self, staging: Staging, rows: pa.RecordBatch) -> None:
-        """Keep rows for a commit, once they have passed the check that every row passes."""
-        wanted = self._planning.columns(staging)
-        if rows.num_rows > self._config.put_rows_max:
-            raise TooLarge(f"at most {self._config.put_rows_max:,} rows are staged at once; stage them in pieces")
-        self.stagings.append(staging, checked_rows(rows, wanted), wanted)
+    def stage(self, staging: Staging, number: int, rows: pa.RecordBatch) -> None:
+        """Keep a batch for a commit, once it has passed the check that every row passes. Batches of a handle are
+        numbered from 0 on; one that is staged again is answered, and kept once."""
+        check_handle(staging.handle)
+        check_app(staging.app)
+        check_version(staging.version)
+        wanted = self.columns(staging)
+        if rows.num_rows > self._config.put_rows_max or rows.nbytes > self._config.put_bytes_max:
+            raise TooLarge(
+                f"at most {self._config.put_rows_max:,} rows and {self._config.put_bytes_max:,} bytes are staged at"
+                " once; stage them in pieces"
+            )
+        self.stagings.append(staging, number, checked_rows(rows, wanted), wanted)
 
-    def seal(self, staging: Staging) -> Seal:
-        """Make what was staged durable; nothing is added to it afterwards."""
-        self._planning.columns(staging)
-        return self.stagings.seal(staging)
+    def columns(self, staging: Staging) -> Sequence[Column]:
+        """The columns that rows must have to be staged."""
+        return self._planning.columns(staging)
 
-    def discard(self, handles: Sequence[str]) -> None:
-        """Forget what was staged, unless a commit needs it."""
-        self.stagings.discard(handles, self.commits.named())
+    def seal(self, staging: Staging, batches: int) -> Seal:
+        """Make what was staged durable, so many batches; nothing is added to it afterwards."""
+        return self.stagings.seal(staging, batches)
+
+    def discard(self, handles: Iterable[str], principal: str | None = None) -> int:
+        """Forget what was staged, unless a commit needs it: what is this principal's, or anybody's; the answer is how
+        many handles there were."""
+        if principal is not None:
+            handles = [one.handle for one in self.stagings.staged(handles) if one.principal == principal]
+        return self.stagings.discard(handles, self.commits.named())
 
     # --- committing
 
     def commit(self, request: CommitRequest, principal: str) -> CommitResult:
-        """Apply what was staged, unless this version, or a later one, was committed before. See the module."""
-        with self._apps[crc32(request.app.encode()) % _APP_LOCKS]:
+        """Apply what was staged, unless this version, or a later one, was committed before. See the module.
+
+        Asked once more with the very handles that were committed, because the answer was lost, it says the same again.
+        """
+        with self._app_lock(request.app):
             for record in self.commits.of(request.app):
                 if not record.is_done:
                     self._finished(record)
             verdict = judged(request, self.commits.of(request.app))
             if verdict is not None:
-                return self._not_again(request, verdict)
+                return self._not_again(request, verdict, principal)
             self.commits.check_room(request.app)
             handles = [handle for table in request.tables for handle in request.handles[table]]
             with self.stagings.pinned(handles) as staged:
@@ -134,6 +161,7 @@ class Transactions:
                 record = self._committed(request, by_handle)
             if record.is_done:
                 self._clear(record)
+            self._count(Verdict.COMMITTED)
             return CommitResult(verdict=Verdict.COMMITTED, offsets=_offsets(record))
 
     def settle(self, tablet: Tablet) -> None:
@@ -163,63 +191,74 @@ class Transactions:
     def recover(self) -> None:
         """At the start, before anybody is served: finish what was committed."""
         for record in self.commits.pending():
-            try:
-                self._finished(record)
-            except KolkError as error:
-                # Its buckets are not served before they have it; everything else is.
-                _log.warning("commit %d could not be finished yet: %s", record.csn, error)
+            self._attempted(record)
 
     def reap(self) -> None:
-        """Forget what nobody came back for."""
+        """Finish what could not be finished when it was committed, and forget what nobody came back for."""
+        for record in self.commits.pending():
+            lock = self._app_lock(record.app)
+            if lock.acquire(blocking=False):  # else it is just being committed
+                try:
+                    if record in self.commits.of(record.app):
+                        self._attempted(record)
+                finally:
+                    lock.release()
         self.stagings.reap(self.commits.named())
         self.commits.reap()
 
     def listed(self) -> list[TransactionInfo]:
         """What is staged, by application and version, and what each has committed last."""
         names = {info.id: str(info.name) for info in self._catalog.list()}
-        found = [
-            TransactionInfo(
-                app=record.app,
-                version=record.version,
-                tables=tuple(names.get(table, str(table)) for table in record.tables),
-                state="done" if record.is_done else "pending",
-                rows=record.rows,
-                timestamp_ms=record.timestamp_ms,
-                handles=sum(map(len, record.handles.values())),
-            )
-            for record in self.commits.all()
-        ]
-        named = self.commits.named()
-        staged = [each for each in self.stagings.listed() if each[0].handle not in named]
-        by = sorted(staged, key=lambda each: (each[0].app, each[0].version, each[2]))
-        for (app, version, is_sealed), group in groupby(by, key=lambda each: (each[0].app, each[0].version, each[2])):
-            alike = list(group)
-            found.append(
-                TransactionInfo(
-                    app=app,
-                    version=version,
-                    tables=tuple(sorted({names.get(each[0].table, str(each[0].table)) for each in alike})),
-                    state="sealed" if is_sealed else "staging",
-                    rows=sum(seal.rows for _, seal, _ in alike),
-                    bytes=sum(seal.bytes for _, seal, _ in alike),
-                    handles=len(alike),
-                )
-            )
-        return found
+        return listed(self.commits, self.stagings, names, self._problems)
+
+    def counts(self) -> TransactionCounts:
+        """How much of all that there is."""
+        with self._counting:
+            seen = Counter(self._verdicts)
+        return TransactionCounts(
+            handles=self.stagings.count,
+            staged_bytes=self.stagings.bytes,
+            apps=self.commits.apps,
+            pending=len(self.commits.pending()),
+            committed=seen[Verdict.COMMITTED],
+            duplicates=seen[Verdict.DUPLICATE] + seen[Verdict.DUPLICATE_DIFFERENT],
+            different=seen[Verdict.DUPLICATE_DIFFERENT],
+            old=seen[Verdict.OLD],
+        )
 
     # --- inside
 
-    def _not_again(self, request: CommitRequest, verdict: Verdict) -> CommitResult:
-        """The answer to a commit that was made before: the first attempt's rows stand, this one's are dropped."""
+    def _app_lock(self, app: str) -> threading.Lock:
+        return self._apps[crc32(app.encode()) % _APP_LOCKS]
+
+    def _count(self, verdict: Verdict) -> None:
+        with self._counting:
+            self._verdicts[verdict] += 1
+
+    def _attempted(self, record: CommitRecord) -> None:
+        """Finish a commit if it can be. Its buckets are not served before they have it; everything else is."""
+        try:
+            self._finished(record)
+        except KolkError as error:
+            if self._problems.get(record.csn) != str(error):
+                _log.warning("commit %d could not be finished yet: %s", record.csn, error)
+            self._problems[record.csn] = str(error)
+
+    def _not_again(self, request: CommitRequest, verdict: Verdict, principal: str) -> CommitResult:
+        """The answer to a commit that was made before: the first attempt's rows stand, this one's are dropped. If that
+        attempt is this very one, it is told so."""
         same = [
             record
             for record in self.commits.of(request.app)
             if (record.tables, record.version) == (request.tables, request.version)
         ]
+        if verdict is Verdict.DUPLICATE and same and _is_itself(request, same[0]):
+            return CommitResult(verdict=Verdict.COMMITTED, offsets=_offsets(same[0]))
         if verdict is Verdict.DUPLICATE and same and self._differs(request, same[0]):
             _log.warning("%r committed version %d once more, with other rows", request.app, request.version)
             verdict = Verdict.DUPLICATE_DIFFERENT
-        self.discard([handle for handles in request.handles.values() for handle in handles])
+        self._count(verdict)
+        self.discard([handle for handles in request.handles.values() for handle in handles], principal)
         return CommitResult(verdict=verdict, offsets=_offsets(same[0]) if same else {})
 
     def _differs(self, request: CommitRequest, record: CommitRecord) -> bool:
@@ -338,6 +377,7 @@ class Transactions:
                 continue  # its partition or table was dropped, and there is nobody to give it to
         record = self._marked(replace(record, ends=ends))
         if record.is_done:
+            self._problems.pop(record.csn, None)
             self._clear(record)
 
     def _clear(self, record: CommitRecord) -> None:
@@ -358,6 +398,12 @@ def _check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Se
                     f"what was staged under {handle} is for version {staging.version} of {staging.app!r} and table"
                     f" {staging.table}, not for this commit"
                 )
+
+
+def _is_itself(request: CommitRequest, record: CommitRecord) -> bool:
+    """Whether a commit is the one that the record is of: handles are drawn at random for every attempt."""
+    given = {table: tuple(handles) for table, handles in request.handles.items()}
+    return given == dict(record.handles) and any(given.values())
 
 
 def _rows(request: CommitRequest, seals: Sequence[Seal]) -> int:

@@ -131,7 +131,11 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
-    """A transaction as ``db.transactions()`` shows it. ``state`` is staging, sealed, pending or done."""
+    """A transaction as ``db.transactions()`` shows it. ``state`` is staging, sealed, pending or done.
+
+    What is staged has its ``handles`` and whose they are; what is committed has the moment. ``problem`` is why one that
+    is pending could not be finished yet.
+    """
 
     app: str
     version: int
@@ -140,7 +144,24 @@ class TransactionInfo:
     rows: int
     bytes: int | None = None
     timestamp_ms: int | None = None
+    handles: tuple[str, ...] = ()
+    principal: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCounts:
+    """What there is of transactions, and what became of those that were committed since the start."""
+
     handles: int = 0
+    staged_bytes: int = 0
+    apps: int = 0
+    pending: int = 0
+    committed: int = 0
+    duplicates: int = 0
+    different: int = 0
+    """Those of the duplicates that had other rows."""
+    old: int = 0
 
 
 def last_version(records: Sequence[CommitRecord], table: TableId) -> int | None:

@@ -9,6 +9,7 @@ leaves such files, and they are removed. What a sealed file holds is checked whe
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from zlib import crc32
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ class StagingWriter:
         self._folder = folder
         self._file: AppendFile = disk.open_append(path)
         self._sealed = Seal(0, 0, 0)
+        self._is_broken = False
         try:
             # What an earlier attempt of this handle may have left is not this one's.
             self._file.truncate(0)
@@ -47,15 +49,28 @@ class StagingWriter:
         """What was staged up to now."""
         return self._sealed
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether something failed after which nobody knows what is in the file."""
+        return self._is_broken
+
     def append(self, rows: pa.RecordBatch, checksum: int) -> None:
-        """Stage rows. After an error the handle is of no use."""
+        """Stage rows. After an error they are not staged, and can be staged again unless it is broken."""
         body = rows.serialize()
-        self._write(_BATCH, body)
-        so_far = self._sealed
-        self._sealed = Seal(so_far.rows + rows.num_rows, so_far.bytes + body.size, added(so_far.checksum, checksum))
+        size = self._file.size
+        try:
+            self._write(_BATCH, body)
+            so_far = self._sealed
+            self._sealed = Seal(so_far.rows + rows.num_rows, so_far.bytes + body.size, added(so_far.checksum, checksum))
+        except BaseException:
+            self._is_broken = True
+            with suppress(OSError):
+                self._file.truncate(size)
+                self._is_broken = False
+            raise
 
     def seal(self) -> Seal:
-        """Make all of it durable; nothing can be added afterwards."""
+        """Make all of it durable; nothing can be added afterwards. After an error the handle is of no use."""
         self._write(_SEAL, encode_seal(self._sealed))
         self._file.sync()
         self._disk.sync_folder(self._folder)
