@@ -24,7 +24,7 @@ from kolk.model.names import TableName, check_name
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.transaction import TransactionInfo
+from kolk.model.transaction import TransactionInfo, check_handle
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.rng import Rng
 
@@ -111,6 +111,11 @@ class Database:
     def transactions(self) -> list[TransactionInfo]:
         """What is staged, and the last version that every application has committed."""
         return self._service.list_transactions()
+
+    def discard(self, handles: Iterable[str]) -> int:
+        """Forget what was staged under these handles, whoever's it is, unless a commit needs it; how many there were.
+        Nobody needs to: what nobody commits goes by itself."""
+        return self._service.discard([check_handle(handle) for handle in handles])
 
     def scans(self) -> list[ScanInfo]:
         """The scans that are open, of all tables: who reads, how many rows so far, and when each is given up."""
