@@ -117,12 +117,19 @@ class Transactions:
         check_app(staging.app)
         check_version(staging.version)
         wanted = self.columns(staging)
-        if rows.num_rows > self._config.put_rows_max or rows.nbytes > self._config.put_bytes_max:
-            raise TooLarge(
-                f"at most {self._config.put_rows_max:,} rows and {self._config.put_bytes_max:,} bytes are staged at"
-                " once; stage them in pieces"
-            )
-        self.stagings.append(staging, number, checked_rows(rows, wanted), wanted)
+        if rows.num_rows > self._config.put_rows_max:
+            raise self._too_much(f"{rows.num_rows:,} rows")
+        # Nobody asks rows that were not checked how large they are: Arrow would follow their offsets.
+        checked = checked_rows(rows, wanted)
+        if checked.nbytes > self._config.put_bytes_max:
+            raise self._too_much(f"{checked.nbytes:,} bytes")
+        self.stagings.append(staging, number, checked, wanted)
+
+    def _too_much(self, what: str) -> TooLarge:
+        return TooLarge(
+            f"at most {self._config.put_rows_max:,} rows and {self._config.put_bytes_max:,} bytes are staged at once,"
+            f" not {what}; stage them in pieces"
+        )
 
     def columns(self, staging: Staging) -> Sequence[Column]:
         """The columns that rows must have to be staged."""
