@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kolk.client.lease import Lease
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
+    from kolk.client.transaction import Transaction
     from kolk.model.backup import BackupInfo
     from kolk.model.custom import register_aggregate
     from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kolk.model.partition import Partition, PartitionEvent
     from kolk.model.schema import Column, Schema
     from kolk.model.snapshot import SnapshotInfo
+    from kolk.model.transaction import TransactionInfo
     from kolk.server.child import ServerProcess
 
 __version__ = "0.1.0"
@@ -63,6 +65,8 @@ __all__ = [
     "ServerProcess",
     "SnapshotInfo",
     "Table",
+    "Transaction",
+    "TransactionInfo",
     "WidenColumn",
     "connect",
     "errors",
@@ -91,6 +95,8 @@ _HOMES = {
     "ServerProcess": "kolk.server.child",
     "SnapshotInfo": "kolk.model.snapshot",
     "Table": "kolk.client.table",
+    "Transaction": "kolk.client.transaction",
+    "TransactionInfo": "kolk.model.transaction",
     "WidenColumn": "kolk.model.evolution",
     "register_aggregate": "kolk.model.custom",
 }

@@ -81,6 +81,23 @@ class EngineConfig:
     """Most leases at the same time."""
     lease_pins_max: int = 200_000
     """Most buckets that one lease holds snapshots of."""
+    txn_open_ttl_seconds: float = 600.0
+    """How long rows that are being staged for a transaction wait for more of them."""
+    txn_staging_ttl_seconds: float = 86_400.0
+    """How long staged rows wait for their commit."""
+    txn_open_max: int = 512
+    """Most handles that rows are being staged under at the same time. Each is an open file."""
+    txn_handles_max: int = 100_000
+    """Most handles at the same time, sealed ones included. Each is a file until it is committed."""
+    txn_staging_bytes_max: int = 16 * 1024 * MIB
+    """Most bytes that are staged for transactions at the same time."""
+    txn_app_bytes_max: int = 4 * 1024 * MIB
+    """Most of them of one application. A transaction is merged in memory, so it also bounds that."""
+    txn_app_retention_seconds: float = 365 * 86_400.0
+    """How long the last version of an application is remembered after it was committed: an application that comes back
+    later is taken for a new one."""
+    txn_apps_max: int = 100_000
+    """Most applications that are remembered. Above it new ones are refused; none is forgotten before its time."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "durability", _durability(self.durability))

@@ -10,7 +10,8 @@
     │   ├── InvalidStatement      DDL text that cannot be read
     │   ├── InvalidArgument       any other argument of a call
     │   ├── DeletesDisabled       the table refuses deletes
-    │   └── AggregateOverflow     an aggregate does not fit the type of its column
+    │   ├── AggregateOverflow     an aggregate does not fit the type of its column
+    │   └── MixedVersions         a transaction's version is new to some of its tables, and old to others
     ├── NotFound
     │   ├── TableNotFound
     │   ├── OffsetOutOfRange      the log no longer (or not yet) has this position
@@ -20,7 +21,8 @@
     │   ├── PartitionDropped      a partition went while it was read or written; the others go on
     │   ├── UnknownOrExpiredScan  the scan is gone: not read for too long, closed, revoked, or never there
     │   ├── SnapshotNotFound      there is no such snapshot, or no more
-    │   └── LeaseLost             the lease is gone: not renewed, dropped, taken over, or never there
+    │   ├── LeaseLost             the lease is gone: not renewed, dropped, taken over, or never there
+    │   └── StagingGone           rows that were staged for a transaction are not there (any more)
     ├── AlreadyExists
     │   ├── TableExists
     │   ├── PartitionExists
@@ -33,6 +35,7 @@
     │   ├── TooManyPartitions     the table has as many partitions as it may
     │   ├── TooManyScans          as many scans are open as may be; wait and retry
     │   ├── TooManyLeases         there are as many leases as may be
+    │   ├── TooManyStagings       as much is staged for transactions as may be
     │   ├── FollowerTaken         a newer reader goes on in this follower's name
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
@@ -50,7 +53,8 @@
     ├── MetaConflict            a catalog record was changed by somebody else meanwhile
     ├── SchemaChanged           the table was altered, and this handle is too old for what it asks
     └── Corrupted               bytes on disk are not what was written
-        └── UnknownFormat         the folder was written by a newer Kolk
+        ├── UnknownFormat         the folder was written by a newer Kolk
+        └── MetaBehindLog         a log knows of a commit that the catalog does not: they are of different backups
 
 Each class carries a stable ``code`` (it crosses the wire) and ``retriable``: whether the same call,
 made again, can succeed without anyone changing it. A message says what happened and what to do next. This
@@ -132,6 +136,12 @@ class AggregateOverflow(InvalidInput):
     """A sum or product does not fit its column; nothing of the put was applied."""
 
     code = 19
+
+
+class MixedVersions(InvalidInput):
+    """A transaction over several tables has a version that is new to some of them and old to others."""
+
+    code = 34
 
 
 class NotFound(KolkError, LookupError):
@@ -232,6 +242,12 @@ class LeaseLost(NotFound):
         return LeaseLost, (str(self), self.reason)
 
 
+class StagingGone(NotFound):
+    """What was staged is not there: never sealed, expired, discarded, or of another transaction. Stage it again."""
+
+    code = 35
+
+
 class AlreadyExists(KolkError):
     """What was to be created exists."""
 
@@ -325,6 +341,12 @@ class TooManyLeases(Unavailable):
     """There are as many leases as may be. Drop some first."""
 
     code = 59
+
+
+class TooManyStagings(Unavailable):
+    """As much is staged for transactions as may be; commit or discard some of it."""
+
+    code, retriable = 36, True
 
 
 class FollowerTaken(Unavailable):
@@ -443,3 +465,9 @@ class UnknownFormat(Corrupted):
     """The folder was written by a newer version of Kolk. Upgrade Kolk, or open another folder."""
 
     code = 61
+
+
+class MetaBehindLog(Corrupted):
+    """A bucket's log knows of a commit that the catalog does not: the folder was put together of different backups."""
+
+    code = 62

@@ -11,6 +11,7 @@ from kolk.client.lease import LEASE_TTL, Lease, OnLost, joined, leased
 from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
+from kolk.client.transaction import Transaction
 from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.alter_ddl import AddPartition, Alteration, AlterTable, DropPartition, SetOptions
 from kolk.model.backup import BackupInfo
@@ -23,6 +24,7 @@ from kolk.model.names import TableName, check_name
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
+from kolk.model.transaction import TransactionInfo, check_handle
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.rng import Rng
 
@@ -96,6 +98,24 @@ class Database:
     def drop_follower(self, table: str, name: str) -> None:
         """Forget a follower: the log is no longer kept for it, and its reader can commit no more."""
         self._service.drop_follower(self._service.table(TableName.parse(table)).id, check_name(name, "follower"))
+
+    def transaction(self, app_id: str, version: int) -> Transaction:
+        """Writes to several tables that are applied together, and once for each (``app_id``, ``version``)::
+
+        with db.transaction("nightly-load", 42) as tx:
+            tx.put(pages, table="web.pages")
+            tx.put(users, table="web.users")
+        """
+        return Transaction(self._link, app_id, version, open_table=self.table)
+
+    def transactions(self) -> list[TransactionInfo]:
+        """What is staged, and the last version that every application has committed."""
+        return self._service.list_transactions()
+
+    def discard(self, handles: Iterable[str]) -> int:
+        """Forget what was staged under these handles, whoever's it is, unless a commit needs it; how many there were.
+        Nobody needs to: what nobody commits goes by itself."""
+        return self._service.discard([check_handle(handle) for handle in handles])
 
     def scans(self) -> list[ScanInfo]:
         """The scans that are open, of all tables: who reads, how many rows so far, and when each is given up."""

@@ -23,6 +23,7 @@ from kolk.model.scan import Resumed, ScanInfo, ScanPage, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
 from kolk.model.table import TableInfo, TableSpec
+from kolk.model.transaction import CommitRequest, CommitResult, Seal, Staging, TransactionInfo
 from kolk.model.write import Write
 
 
@@ -63,6 +64,28 @@ class ChangePages(Protocol):
 
 class Service(Protocol):
     """A database, as the client sees it. Thread-safe."""
+
+    def stage(self, staging: Staging, number: int, rows: pa.RecordBatch) -> None:
+        """Keep rows for a commit. The batches of a handle are numbered from 0 on; a number that was staged before is
+        answered, and its rows are kept once."""
+        ...
+
+    def seal(self, staging: Staging, batches: int) -> Seal:
+        """Make what was staged under a handle durable, so many batches; nothing is added to it afterwards."""
+        ...
+
+    def commit_transaction(self, request: CommitRequest) -> CommitResult:
+        """Apply what was staged, unless this version, or a later one, was committed before. Made again with the same
+        handles it answers the same."""
+        ...
+
+    def discard(self, handles: Sequence[str]) -> int:
+        """Forget what was staged, unless a commit needs it; the answer is how many of these handles there were."""
+        ...
+
+    def list_transactions(self) -> list[TransactionInfo]:
+        """What is staged, and what every application has committed last."""
+        ...
 
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table."""

@@ -19,9 +19,10 @@ from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import OnProgress, Scan
 from kolk.client.service import ScanPages
 from kolk.client.source import source_of
+from kolk.client.transaction import Transaction
 from kolk.client.where import Where, predicate_of
-from kolk.client.writes import preaggregated, put_write
-from kolk.errors import InvalidArgument, InvalidRows, KolkError, LeaseLost, PartitionNotFound
+from kolk.client.writes import named_columns, preaggregated, put_write, targets_of
+from kolk.errors import InvalidArgument, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
@@ -71,7 +72,7 @@ class Table(Handle):
         nothing is written.
         """
         schema = self.schema
-        return self._write(put_write(schema, data, _targets(schema, columns), MergeMode.parse(mode)), tag)
+        return self._write(put_write(schema, data, targets_of(schema, columns), MergeMode.parse(mode)), tag)
 
     def retract(self, data: Data, columns: Sequence[str] | None = None, *, tag: PlainTag | None = None) -> PutResult:
         """Take back rows that were put into an aggregation table, where its functions can: a sum subtracts them.
@@ -80,7 +81,7 @@ class Table(Handle):
         """
         schema = self._keyed("retract")
         if schema.aggregates:
-            write = put_write(schema, data, _targets(schema, columns), MergeMode.ACCUMULATE, retracts=True)
+            write = put_write(schema, data, targets_of(schema, columns), MergeMode.ACCUMULATE, retracts=True)
             return self._write(write, tag)
         raise InvalidArgument(f"{self.name} is not an aggregation table, so nothing adds up in it; delete rows instead")
 
@@ -90,7 +91,7 @@ class Table(Handle):
 
         With ``columns``, give the same ones to the put.
         """
-        return preaggregated(self._keyed("aggregate"), data, _targets(self.schema, columns))
+        return preaggregated(self._keyed("aggregate"), data, targets_of(self.schema, columns))
 
     def put_stream(
         self,
@@ -108,7 +109,7 @@ class Table(Handle):
         that were taken when you stop early are put all the same.
         """
         schema, how = self.schema, MergeMode.parse(mode)
-        targets = _targets(schema, columns)
+        targets = targets_of(schema, columns)
         writes = (put_write(schema, data, targets, how) for data in batches)
         if tag is not None:
             _check_tag(tag)
@@ -129,7 +130,7 @@ class Table(Handle):
         is left goes.
         """
         schema = self._keyed("delete")
-        targets = _targets(schema, columns)
+        targets = targets_of(schema, columns)
         if targets == ():
             raise InvalidArgument("a partial delete names at least one column outside the key")
         rows, how = key_batch(keys, schema), MergeMode.parse(mode)
@@ -369,6 +370,17 @@ class Table(Handle):
         """
         return leased(self._link, {self._info.id: snapshots}, ttl, lease_id, on_lost)
 
+    def transaction(self, app_id: str, version: int) -> Transaction:
+        """Writes that are applied together, and once for each (``app_id``, ``version``), however often this is run::
+
+            with table.transaction("nightly-load", 42) as tx:
+                tx.put(rows)
+
+        Nobody sees anything of them before the block ends. Versions grow: one that is not greater than the last that
+        was committed is passed over, and ``tx.verdict`` says so. ``db.transaction(...)`` is for several tables.
+        """
+        return Transaction(self._link, app_id, version, table=self)
+
     def truncate(self) -> dict[str, int]:
         """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""
         return self._service.truncate(self._info.id)
@@ -442,37 +454,11 @@ class Table(Handle):
         return schema
 
 
-def _targets(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The target columns outside the key; all of them is the same as none named."""
-    names = _names(schema, columns)
-    if names is None:
-        return None
-    if not schema.primary_key:
-        raise InvalidRows("a log table takes whole rows only; leave columns out")
-    values = [column.name for column in schema.value_columns]
-    targets = tuple(name for name in values if name in names)
-    return None if len(targets) == len(values) else targets
-
-
 def _shown(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
     """The columns of an answer; there is at least one."""
-    names = _names(schema, columns)
+    names = named_columns(schema, columns)
     if names == ():
         raise InvalidArgument("columns names no column; leave it out to get all of them")
-    return names
-
-
-def _names(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if columns is None:
-        return None
-    names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, Iterable) else None
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"columns is a list of column names, not {columns!r}")
-    unknown = [name for name in names if name not in schema.names]
-    if unknown:
-        raise InvalidArgument(f"there is no column {unknown[0]!r}; the columns are {', '.join(schema.names)}")
-    if len(set(names)) < len(names):
-        raise InvalidArgument("a column is named twice")
     return names
 
 

@@ -1,5 +1,7 @@
 """From what people put to the write that a table is asked for: which columns it is about, and what to do with them."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,6 +53,33 @@ def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -
     states = merger.prepare(write).rows
     # Of no rows there are no states, but they have the types of states all the same.
     return states if states.num_rows else pa.RecordBatch.from_pylist([], schema.arrow_of(states.schema.names))
+
+
+def targets_of(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The target columns outside the key; all of them is the same as none named."""
+    names = named_columns(schema, columns)
+    if names is None:
+        return None
+    if not schema.primary_key:
+        raise InvalidRows("a log table takes whole rows only; leave columns out")
+    values = [column.name for column in schema.value_columns]
+    targets = tuple(name for name in values if name in names)
+    return None if len(targets) == len(values) else targets
+
+
+def named_columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Column names as people give them; InvalidArgument if there is none of such a name."""
+    if columns is None:
+        return None
+    names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"columns is a list of column names, not {columns!r}")
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise InvalidArgument(f"there is no column {unknown[0]!r}; the columns are {', '.join(schema.names)}")
+    if len(set(names)) < len(names):
+        raise InvalidArgument("a column is named twice")
+    return names
 
 
 _CHANGE_COLUMNS = (

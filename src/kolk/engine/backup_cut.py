@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from kolk.codec.cut import encode_cut
+from kolk.codec.transaction import CSN_KEY
 from kolk.engine.catalog import Catalog
 from kolk.engine.cut_records import cut_key
 from kolk.engine.gate import Gate
@@ -170,6 +171,9 @@ class BackupCuts:
         wanted = {bucket for info in cut.tables if not info.is_log for bucket in self._partitions.buckets(info)}
         if wanted != cut.snapshots.keys() or not self.is_still(cut):
             raise Changed
+        # What was committed meanwhile is in the rows, and a log must not know of a commit that its catalog does not.
+        newest = self._meta.get(CSN_KEY)
+        cut.records = {**cut.records, **({} if newest is None else {CSN_KEY: newest.value})}
 
     def is_still(self, cut: BackupCut) -> bool:
         """Whether tables and partitions are those that were cut."""

@@ -21,11 +21,13 @@ from kolk.engine.backup import Backups
 from kolk.engine.backup_cut import BackupCuts
 from kolk.engine.catalog import Catalog
 from kolk.engine.changes import TableChanges
+from kolk.engine.commits import Commits
 from kolk.engine.cutting import Cutting
 from kolk.engine.expiry import Expiry
 from kolk.engine.followers import Followers, described
 from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
+from kolk.engine.keeping_calls import KeepingCalls
 from kolk.engine.leases import Leases
 from kolk.engine.lives import PartitionLives
 from kolk.engine.logs import Logs
@@ -34,10 +36,13 @@ from kolk.engine.partitions import Partitions
 from kolk.engine.retention import Retention
 from kolk.engine.routing import Routing
 from kolk.engine.rows import Rows
-from kolk.engine.scans import LOCAL, LocalScan, Scans
+from kolk.engine.scans import LocalScan, Scans
 from kolk.engine.snapshots import Snapshots
+from kolk.engine.stagings import Stagings
 from kolk.engine.tablets import Tablets
 from kolk.engine.taking import Taking
+from kolk.engine.transaction_calls import TransactionCalls
+from kolk.engine.transactions import Transactions
 from kolk.errors import (
     Closed,
     InvalidArgument,
@@ -47,20 +52,16 @@ from kolk.errors import (
     TableNotFound,
     UsedAfterFork,
 )
-from kolk.model.backup import BackupState
 from kolk.model.ddl import to_ddl
 from kolk.model.evolution import Operation
 from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, PlainTag, TableId
-from kolk.model.lease import LeaseInfo
-from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets
 from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
-from kolk.model.snapshot import SnapshotInfo
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 from kolk.runtime.clock import Clock, SystemClock
@@ -71,13 +72,14 @@ from kolk.runtime.rng import Rng
 from kolk.runtime.zone import system_zone
 from kolk.storage.kv import Kv
 from kolk.storage.meta import Meta
+from kolk.storage.staging import StagingFiles
 from kolk.tablet.signal import Signal
 
 _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
 
 
-class Engine:
+class Engine(KeepingCalls, TransactionCalls):
     """A database in this process. Thread-safe. Refuses to be used by a forked child."""
 
     def __init__(
@@ -108,6 +110,7 @@ class Engine:
             folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
         )
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
+        commits = Commits(self._meta, config, self._clock)
         self._tablets = Tablets(
             folder.path / "tables",
             disk,
@@ -117,8 +120,10 @@ class Engine:
             self._clock,
             open_max,
             self._snapshots.of,
+            lambda tablet: self.transactions.settle(tablet),
         )
-        self._rows = Rows(self._tablets, Routing(self._partitions), config)
+        routing = Routing(self._partitions)
+        self._rows = Rows(self._tablets, routing, config)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
         self._tablets.sweep(layouts, self._catalog.next_id)
         self._snapshots.sweep(layouts, self._catalog.next_id)
@@ -127,6 +132,10 @@ class Engine:
         )
         self._logs = Logs(self._partitions, self._tablets, self.table_by_id)
         gate = Gate()
+        stagings = Stagings(StagingFiles(disk, str(folder.path / "staging")), config, self._clock, commits.named())
+        self.transactions = Transactions(
+            commits, stagings, self._catalog, self._partitions, self._tablets, routing, gate, self._clock, config
+        )
         self._taking = self._opened_taking(disk, opening, gate)
         self._leases = Leases(self._meta, self._clock, self._snapshots, config, set(layouts))
         self.keeping = Keeping(
@@ -137,6 +146,7 @@ class Engine:
         self.backups = self._opened_backups(disk, gate, rng or Rng())
         self._lives, self._expiry, self._retention = self._rounds()
         self._closed = False
+        self.transactions.recover()
 
     @property
     def path(self) -> Path:
@@ -161,13 +171,14 @@ class Engine:
             "scans": scans,
             "snapshots": asdict(self.keeping.snapshot_counts()),
             "leases": asdict(self.keeping.lease_counts()),
+            "transactions": asdict(self.transactions.counts()),
         }
 
     # --- tables
 
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
-        self._check_usable()
+        self.check_usable()
         spec.schema.check_functions()
         spec = spec.in_zone(self._zone())
         self._partitions.check_room(spec, self._lives.wanted(spec))
@@ -182,17 +193,17 @@ class Engine:
 
     def table(self, name: TableName) -> TableInfo:
         """The table of this name."""
-        self._check_usable()
+        self.check_usable()
         return self._catalog.get(name)
 
     def table_by_id(self, table: TableId) -> TableInfo:
         """The table of this id; TableNotFound if it was dropped, even if there is a new one of its name."""
-        self._check_usable()
+        self.check_usable()
         return self._catalog.by_id(table)
 
     def tables(self) -> list[TableInfo]:
         """All tables, by name."""
-        self._check_usable()
+        self.check_usable()
         return self._catalog.list()
 
     def drop_table(self, name: TableName, table: TableId | None = None) -> None:
@@ -205,6 +216,7 @@ class Engine:
         self.keeping.drop_table(info)
         self._partitions.forget(info.id)
         self._followers.drop_table(info.id)
+        self.transactions.commits.drop_table(info.id, {other.id for other in self._catalog.list()})
         self._notify(info.id)
         self._signals.pop(info.id, None)
 
@@ -213,14 +225,14 @@ class Engine:
 
         A bucket that a crash keeps from it opens in the new version. A put under way is written in one or the other.
         """
-        self._check_usable()
+        self.check_usable()
         info = self._catalog.alter(table, based_on, operations)
         self._tablets.switch(info)
         return info
 
     def set_options(self, table: TableId, options: Mapping[str, str]) -> TableInfo:
         """Set options of a living table."""
-        self._check_usable()
+        self.check_usable()
         return self._catalog.set_options(table, options)
 
     def schema(self, table: TableId, schema_id: int = 0) -> Schema:
@@ -290,80 +302,18 @@ class Engine:
 
     def join_scan(self, scan: str, token: str = "", buckets: Sequence[str] | None = None) -> LocalScan:
         """Read an open scan from its start, or from a token on, all of it or some buckets."""
-        self._check_usable()
+        self.check_usable()
         return self.scans.local(self.scans.join(scan, only=buckets), token, buckets)
 
     def list_scans(self) -> list[ScanInfo]:
         """The scans that are open."""
-        self._check_usable()
+        self.check_usable()
         return self.scans.sessions.listed()
 
     def close_scan(self, scan: str) -> bool:
         """End a scan, whoever reads it; whether there was one."""
-        self._check_usable()
+        self.check_usable()
         return self.scans.end(scan, None)
-
-    # --- snapshots and leases
-
-    def take_snapshot(self, table: TableId) -> list[SnapshotInfo]:
-        """Copy what changed of a table, as of one moment; the answer is the newest snapshot of every bucket."""
-        return self.keeping.take(self._info(table))
-
-    def snapshots(self, table: TableId) -> list[SnapshotInfo]:
-        """The snapshots of a table."""
-        return self.keeping.snapshots(self._info(table))
-
-    def acquire_lease(
-        self,
-        id: str,
-        holder: int,
-        tables: Mapping[TableId, Mapping[str, int] | None],
-        ttl_seconds: float,
-        generation: int = 0,
-    ) -> LeaseState:
-        """Begin a lease, or with its generation, let it keep more."""
-        wanted = [(self._info(table), snapshots) for table, snapshots in tables.items()]
-        return self.keeping.acquire(id, holder, wanted, ttl_seconds, LOCAL, generation)
-
-    def join_lease(self, id: str, holder: int, ttl_seconds: float | None = None) -> LeaseState:
-        """Go on in the name of a lease."""
-        self._check_usable()
-        return self.keeping.join(id, holder, LOCAL, ttl_seconds)
-
-    def renew_lease(self, id: str, generation: int, ttl_seconds: float | None = None) -> LeaseState:
-        """Let the time of a lease begin anew."""
-        self._check_usable()
-        return self.keeping.renew(id, generation, LOCAL, ttl_seconds)
-
-    def release_lease(self, id: str, generation: int, buckets: Mapping[str, Sequence[str] | None]) -> LeaseState | None:
-        """Keep no longer what a lease keeps of some tables, or of some of their buckets."""
-        self._check_usable()
-        return self.keeping.release(id, generation, LOCAL, buckets)
-
-    def drop_lease(self, id: str, generation: int | None = None) -> bool:
-        """End a lease, whoever's it is without a generation; whether there was one."""
-        self._check_usable()
-        return self.keeping.drop(id, generation)
-
-    def lease(self, id: str) -> LeaseState:
-        """A lease, with all that it keeps."""
-        self._check_usable()
-        return self.keeping.lease(id)
-
-    def leases(self) -> list[LeaseInfo]:
-        """The leases, the oldest first."""
-        self._check_usable()
-        return self.keeping.leases()
-
-    def backup(self, target: str, nonce: str) -> BackupState:
-        """Begin a backup in a folder, or go on with it for a moment."""
-        self._check_usable()
-        return self.backups.advance(Path(target), nonce, LOCAL)
-
-    def cancel_backup(self, nonce: str) -> None:
-        """Give a backup up."""
-        self._check_usable()
-        self.backups.cancel(nonce)
 
     # --- the log
 
@@ -373,7 +323,7 @@ class Engine:
 
     def open_offsets(self) -> Iterator[BucketOffsets]:
         """Where the logs of the buckets that are open start and end; none is opened for it."""
-        self._check_usable()
+        self.check_usable()
         names = {info.id: str(info.name) for info in self._catalog.list()}
         for tablet in self._tablets.opened():
             name = names.get(tablet.bucket.table)
@@ -434,7 +384,7 @@ class Engine:
     def tick(self) -> None:
         """One round of what is due now and then: partitions come and go, old rows and old log go, idle buckets are
         closed. Whoever owns the engine calls this, from a thread."""
-        self._check_usable()
+        self.check_usable()
         self._lives.round()
         self._expiry.round()
         self._retention.round()
@@ -443,11 +393,12 @@ class Engine:
     def reap(self) -> None:
         """End scans and leases whose time is up, and remove the snapshots that they kept. Called like ``tick``, more
         often."""
-        self._check_usable()
+        self.check_usable()
         self.scans.reap()
         self._leases.reap()
         self.backups.reap()
         self._snapshots.reclaim()
+        self.transactions.reap()
 
     def stop_taking(self) -> None:
         """Let whoever takes snapshots end soon, because the database is about to close."""
@@ -455,7 +406,7 @@ class Engine:
 
     def take_due(self) -> None:
         """Take the snapshots that are due. Called like ``tick``, from a thread of its own: copying may take long."""
-        self._check_usable()
+        self.check_usable()
         self._taking.round()
 
     @property
@@ -484,6 +435,7 @@ class Engine:
         self._closed = True
         self.scans.sessions.close()
         self.stop_taking()
+        self.transactions.stagings.close()
         self.backups.close()
         self._leases.close()
         self._taking.close()
@@ -588,7 +540,8 @@ class Engine:
     def _signal(self, table: TableId) -> Signal:
         return self._signals.setdefault(table, Signal())
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise Closed or UsedAfterFork if nothing can be asked of it any more."""
         if os.getpid() != self._folder.pid:
             raise UsedAfterFork("this database was opened before a fork; call kolk.connect in the child")
         if self._closed:

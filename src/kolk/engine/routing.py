@@ -30,12 +30,15 @@ class Routing:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def split(self, info: TableInfo, prepared: Prepared, spread: int) -> list[tuple[BucketId, Prepared]]:
+    def split(
+        self, info: TableInfo, prepared: Prepared, spread: int, *, makes: bool = True
+    ) -> list[tuple[BucketId, Prepared]]:
         """The share of each bucket that has any, in the order of the keys; their partitions exist afterwards. There is
         nothing to delete from partitions that do not exist, and none is made for it.
 
         A write is prepared once and then cut: to prepare every share by itself costs the more the smaller they are.
-        Without a bucket key the rows of a partition all go to one bucket, chosen by ``spread``.
+        Without a bucket key the rows of a partition all go to one bucket, chosen by ``spread``. Unless it ``makes``
+        partitions, the rows of those that are missing are left out.
         """
         # Of a delete that the table ignores no row is left, and yet its buckets are to answer where they end.
         rows = prepared.rows if prepared.rows.num_rows else prepared.write.rows
@@ -43,7 +46,7 @@ class Routing:
         layout = None
         if info.is_partitioned:
             wanted = _wanted(prepared, names, codes // info.spec.buckets)
-            layout = self._ready(info, wanted) if wanted else self._partitions.of(info)
+            layout = self._ready(info, wanted) if wanted and makes else self._partitions.of(info)
         counts = np.bincount(codes, minlength=len(names) * info.spec.buckets)
         present = [code for code in np.flatnonzero(counts).tolist() if _is_there(info, layout, names, code)]
         buckets = [_bucket(info, layout, names, code) for code in present]

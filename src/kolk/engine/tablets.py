@@ -63,6 +63,7 @@ class Tablets:
         clock: Clock,
         open_max: int,
         copies_of: Callable[[BucketId], Copies],
+        settle: Callable[[Tablet], None],
     ) -> None:
         self.open_max = open_max
         self._folder = folder
@@ -72,6 +73,7 @@ class Tablets:
         self._check_alive = check_alive
         self._clock = clock
         self._copies_of = copies_of
+        self._settle = settle
         self._lock = threading.RLock()
         self._mutex = threading.Lock()
         # Changed under _lock and _mutex; read under either. The counts within are guarded by _mutex, which is only held
@@ -324,7 +326,13 @@ class Tablets:
 
     def _opened(self, info: TableInfo, bucket: BucketId) -> Tablet:
         with _typed(info, bucket):
-            return self._opening.tablet(bucket, self._path(bucket), self.merger(info), self._copies_of(bucket))
+            tablet = self._opening.tablet(bucket, self._path(bucket), self.merger(info), self._copies_of(bucket))
+        try:
+            self._settle(tablet)
+        except BaseException:
+            tablet.close()
+            raise
+        return tablet
 
     def _path(self, bucket: BucketId) -> Path:
         return self._folder / bucket.folder

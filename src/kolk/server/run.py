@@ -87,6 +87,7 @@ class Server:
                     self._access,
                     self._streams,
                     PutBudget(config),
+                    PutBudget(config, "commit"),
                     self._disk,
                     Watch(metrics, self._events, self._clock),
                     config.message_bytes_max,
@@ -273,6 +274,7 @@ def _metrics(engine: Engine) -> Metrics:
         scans=engine.scans.sessions.counts,
         snapshots=engine.keeping.snapshot_counts,
         leases=engine.keeping.lease_counts,
+        transactions=engine.transactions.counts,
     )
 
 

@@ -21,7 +21,7 @@ from kolk.errors import Corrupted
 from kolk.merge.append import Appender
 from kolk.merge.changes import KvWrites, change_schema, writes_of
 from kolk.merge.engine import Merger
-from kolk.model.ids import BucketId, PlainTag
+from kolk.model.ids import BucketId, PlainTag, TransactionTag
 from kolk.model.snapshot import Snapshot
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
@@ -30,7 +30,17 @@ from kolk.storage.log import Log
 from kolk.storage.segment_reader import Frame
 from kolk.tablet.dedup import RECORD as WRITER_RECORD
 from kolk.tablet.dedup import Dedup, Writer
-from kolk.tablet.records import APPLIED, ROWS, applied_offset, counted, is_counted, row_count, state_records
+from kolk.tablet.records import (
+    APPLIED,
+    CSN,
+    ROWS,
+    applied_offset,
+    counted,
+    is_counted,
+    last_csn,
+    row_count,
+    state_records,
+)
 from kolk.tablet.signal import Signal
 from kolk.tablet.tablet import Tablet
 
@@ -89,8 +99,8 @@ def open_tablet(
     try:
         kv = _open_kv(folder / "kv", log, merger, disk, open_kv, copies or NoCopies())
         dedup = Dedup(kv.records(WRITER_RECORD))
-        rows = _replay(log, kv, merger, dedup)
-        return Tablet(bucket, merger, log, kv, dedup, clock, signal, rows)
+        rows, csn = _replay(log, kv, merger, dedup)
+        return Tablet(bucket, merger, log, kv, dedup, clock, signal, rows, csn)
     except BaseException:
         if kv is not None:
             kv.close()
@@ -158,8 +168,8 @@ def _own_kv(folder: Path, log: Log, open_kv: Callable[[Path], Kv], *, is_log: bo
         raise
 
 
-def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> int | None:
-    """Do again what the KV lacks; the answer is how many rows there are then."""
+def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> tuple[int | None, int]:
+    """Do again what the KV lacks; the answer is how many rows there are then, and the last transaction's number."""
     applied = applied_offset(kv.records(APPLIED))
     if applied > log.end:
         raise Corrupted(
@@ -167,15 +177,17 @@ def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup) -> int | 
             " missing (was the folder written with durability 'process' and the machine lost power?)"
         )
     rows = _counted(kv, applied) if is_counted(merger) else None
+    csn = last_csn(kv.records(CSN))
     for frames in _portions(log, max(applied, log.start)):
         writers: dict[int, Writer] = {}
         for frame in frames:
             _note(frame.header, writers, dedup)
+            csn = max(csn, frame.header.tag.csn) if isinstance(frame.header.tag, TransactionTag) else csn
         records = dedup.remember(writers, frames[-1].header.timestamp_ms)
         writes = [_writes(frame, merger) for frame in frames]
         rows = counted(rows, writes)
-        kv.apply(writes, {**records, **state_records(frames[-1].header.end_offset, rows)})
-    return rows
+        kv.apply(writes, {**records, **state_records(frames[-1].header.end_offset, rows, csn)})
+    return rows, csn
 
 
 def _counted(kv: Kv, applied: int) -> int:

@@ -14,15 +14,17 @@ from kolk.storage.kv import Kv
 class Stored:
     """The old rows of one pass. Guarded by the tablet's lock."""
 
-    def __init__(self, kv: Kv, puts: Sequence[Prepared]) -> None:
+    def __init__(self, kv: Kv, puts: Sequence[Prepared], *, is_empty: bool = False) -> None:
+        """What the KV has, or nothing, for puts that come after everything was removed."""
         self._single: list[bytes | None] | None = None
         self._current: dict[bytes, bytes | None] = {}
         seeing = [put for put in puts if not put.blind]
         if len(puts) == 1 and seeing:
-            self._single = kv.get(list(seeing[0].keys))
+            keys = list(seeing[0].keys)
+            self._single = list(repeat(None, len(keys))) if is_empty else kv.get(keys)
         elif seeing:
             keys = sorted(set[bytes]().union(*(put.keys for put in seeing)))
-            self._current = dict(zip(keys, kv.get(keys), strict=True))
+            self._current = dict.fromkeys(keys) if is_empty else dict(zip(keys, kv.get(keys), strict=True))
 
     def olds(self, put: Prepared) -> pa.BinaryArray:
         """What is stored under each of the put's keys, null for nothing."""

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
@@ -35,7 +36,7 @@ from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
 from kolk.merge.prepared import Prepared
-from kolk.model.ids import BucketId, PlainTag, SystemTag, SystemWork, WriteTag
+from kolk.model.ids import BucketId, PlainTag, SystemTag, SystemWork, TransactionTag, WriteTag
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import ROWS_END, Kv
 from kolk.storage.log import Log, PendingFrame
@@ -67,6 +68,15 @@ class Checkpointed:
     schema_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A bucket's share of a transaction, ready to be written: the changes of each of its writes, and whether every row
+    goes first."""
+
+    changes: Sequence[Changes]
+    truncates: bool = False
+
+
 class _Pending:
     """A put that waits for its pass. Guarded by the tablet's lock once it is queued."""
 
@@ -93,6 +103,7 @@ class Tablet:
         clock: Clock,
         signal: Signal,
         rows: int | None = None,
+        csn: int = 0,
     ) -> None:
         # Constant after construction.
         self.bucket = bucket
@@ -108,6 +119,7 @@ class Tablet:
         self._readers: dict[object, int] = {}
         # Guarded by _lock.
         self._dedup = dedup
+        self._csn = csn
         self._views: WeakSet[View] = WeakSet()
         self._refusal: KolkError | None = None
         self._closed = False
@@ -266,6 +278,49 @@ class Tablet:
                 self._commit([frame], [changes.writes], {})
         return looked.walk(removed=len(keys))
 
+    @property
+    def last_timestamp_ms(self) -> int:
+        """When the last frame was committed."""
+        return self.log.segments[-1].last_timestamp_ms
+
+    def suspend(self, why: str) -> None:
+        """Serve nobody until recovery has looked: what is in the log is not all that was decided."""
+        with self._lock:
+            self._wants_recovery = True
+            stopped = Stopped(f"bucket {self.bucket.name} stopped: {why}; retry")
+            stopped.retriable = True
+            self._refuse(stopped)
+
+    @property
+    def csn(self) -> int:
+        """The number of the last transaction that is in the log."""
+        return self._csn
+
+    def merged(self, shares: Sequence[Prepared], *, truncates: bool = False) -> Merged:
+        """The shares of a transaction merged one after the other, and nothing written. Hold the lock until
+        ``commit``: what was merged is only true as long as nobody else writes."""
+        self._check_writable()
+        current = [self._renewed(share) for share in shares]
+        stored = Stored(self._kv, current, is_empty=truncates)
+        changes: list[Changes] = []
+        for share in current:
+            found = self._merger.merge(share, stored.olds(share))
+            stored.overlay(found.writes)
+            changes.append(found)
+        return Merged(changes, truncates)
+
+    def commit(self, merged: Merged, csn: int, timestamp_ms: int) -> int:
+        """Write what was merged as one group of frames; the answer is the end after it. Hold the lock.
+
+        The transaction is decided, so nothing here may be refused: what fails stops the tablet, and recovery does it.
+        """
+        with self._stopping_on_failure():
+            for frame in self._group(merged, csn, timestamp_ms):
+                self.log.append([frame])
+            self._csn = csn
+            self._finish([each.writes for each in merged.changes], {}, clear=merged.truncates)
+        return self._published
+
     def trim(self, below: int, holders: Sequence[Holder]) -> None:
         """Let the log below an offset go, as far as nobody holds it: whole segments, or all of a log table's."""
         with self._lock:
@@ -397,15 +452,18 @@ class Tablet:
 
     def _is_current(self, pending: _Pending) -> bool:
         """Prepare a put again if the table was altered since; False if that shows that it cannot be."""
-        prepared, merger = pending.prepared, self._merger
-        if prepared.schema.id != merger.schema.id:
-            try:
-                renewed = merger.prepare(replace(prepared.write, schema_id=prepared.schema.id))
-                pending.prepared = renewed.only(prepared.keys)
-            except Exception as error:  # noqa: BLE001 - it fails alone; its caller raises this
-                pending.error = error
-                return False
+        try:
+            pending.prepared = self._renewed(pending.prepared)
+        except Exception as error:  # noqa: BLE001 - it fails alone; its caller raises this
+            pending.error = error
+            return False
         return True
+
+    def _renewed(self, prepared: Prepared) -> Prepared:
+        merger = self._merger
+        if prepared.schema.id == merger.schema.id:
+            return prepared
+        return merger.prepare(replace(prepared.write, schema_id=prepared.schema.id)).only(prepared.keys)
 
     def _commit(self, frames: list[PendingFrame], writes: list[KvWrites], writers: Mapping[int, Writer]) -> None:
         """Append, sync, apply, publish. Only a full disk at the append leaves the tablet serving.
@@ -428,8 +486,8 @@ class Tablet:
         self.log.sync()
         records = self._dedup.remember(writers, self._clock.now_ms())
         if self._rows is not None:
-            self._rows = 0 if clear else counted(self._rows, writes)
-        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows)}, clear=clear)
+            self._rows = counted(0 if clear else self._rows, writes)
+        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows, self._csn)}, clear=clear)
         self._published = self.log.end
         self._signal.notify()
 
@@ -447,17 +505,33 @@ class Tablet:
         )
 
     def _truncation(self) -> Iterator[PendingFrame]:
-        """A -D for every row, page by page; a frame without rows ends the group."""
+        """A -D for every row; a frame without rows ends the group."""
         tag, now_ms = SystemTag(SystemWork.TRUNCATE), self._clock.now_ms()
+        for removal in self._removals():
+            yield self._frame(tag, removal, now_ms, more=True)
+        yield self._frame(tag, Changes(), now_ms)
+
+    def _removals(self) -> Iterator[Changes]:
+        """A -D for every row, page by page."""
         view = self.pin_view()
         try:
             key = b""
             while len((taken := view.take(key, _TRUNCATE_PAGE_ROWS)).all):
-                yield self._frame(tag, deleted(view.codec.decode(taken.all)), now_ms, more=True)
+                yield deleted(view.codec.decode(taken.all))
                 key = view.used(taken, len(taken.all))
         finally:
             view.close()
-        yield self._frame(tag, Changes(), now_ms)
+
+    def _group(self, merged: Merged, csn: int, timestamp_ms: int) -> Iterator[PendingFrame]:
+        """The frames of a transaction's share: all but the last say that there are more, and one there is at least."""
+        removals = self._removals() if merged.truncates else iter(())
+        part = -1
+        waiting: Changes | None = None
+        for changes in chain(removals, merged.changes):
+            if waiting is not None:
+                yield self._frame(TransactionTag(csn, part), waiting, timestamp_ms, more=True)
+            waiting, part = changes, part + 1
+        yield self._frame(TransactionTag(csn, max(part, 0)), waiting or Changes(), timestamp_ms)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
