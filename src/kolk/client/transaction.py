@@ -11,7 +11,7 @@ from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch
 from kolk.client.writes import put_write, targets_of
-from kolk.errors import InvalidArgument, KolkError
+from kolk.errors import InvalidArgument, KolkError, StagingGone
 from kolk.model.ids import TableId
 from kolk.model.options import MergeMode
 from kolk.model.schema import Schema
@@ -45,6 +45,7 @@ class Transaction:
         self._tables: dict[TableId, Handle] = {}
         self._open: dict[TableId, Staging] = {}
         self._handles: dict[TableId, list[str]] = {}
+        self._staged: dict[str, int] = {}
         self._truncates: set[TableId] = set()
         self._result: CommitResult | None = None
         self._is_over = False
@@ -111,7 +112,7 @@ class Transaction:
         self._is_over = True
         try:
             for staging in self._open.values():
-                self._link.service.seal(staging)
+                self._seal(staging)
             self._result = self._link.service.commit_transaction(
                 CommitRequest(
                     app=self.app_id,
@@ -175,7 +176,18 @@ class Transaction:
     def _stage(self, table: Handle, schema: Schema, write: Write) -> None:
         staging = self._staging(table, schema, write)
         for start in range(0, max(write.rows.num_rows, 1), _STAGED_ROWS):
-            self._link.service.stage(staging, write.rows.slice(start, _STAGED_ROWS))
+            piece = write.rows.slice(start, _STAGED_ROWS)
+            self._link.service.stage(staging, piece)
+            self._staged[staging.handle] = self._staged.get(staging.handle, 0) + piece.num_rows
+
+    def _seal(self, staging: Staging) -> None:
+        """What is sealed must be what was staged: the handle may have gone meanwhile, and have begun anew."""
+        sealed, staged = self._link.service.seal(staging).rows, self._staged.get(staging.handle, 0)
+        if sealed != staged:
+            raise StagingGone(
+                f"{staged:,} rows were staged and {sealed:,} are there: the server forgot some, or has some twice; run"
+                " the transaction again"
+            )
 
     def _staging(self, table: Handle, schema: Schema, write: Write) -> Staging:
         """The handle that these rows go to: the one before, if they are the same kind of write."""
@@ -185,7 +197,7 @@ class Transaction:
         if open_now is not None:
             if (open_now.schema_id, open_now.action, open_now.columns, open_now.mode) == wanted:
                 return open_now
-            self._link.service.seal(open_now)
+            self._seal(open_now)
         staging = Staging(
             handle=self._link.rng.token_hex(_HANDLE_BYTES),
             app=self.app_id,
