@@ -7,23 +7,31 @@ of them are in memory.
 When a write fails so that nobody knows what became of it, what is in memory is worth nothing until it was read again;
 and before that the number is written anew, because a write that failed may come back after a crash, unless a later one
 has taken its place.
+
+The number also stands in a small file beside the catalog, as a hint, ``u64 number | u32 crc32``: if it is greater than
+what the catalog says, that is not the catalog that these logs were written with.
 """
 
 import re
+import struct
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
+from zlib import crc32
 
 from kolk.codec.transaction import CSN_KEY, PREFIX, decode_record, encode_record, record_key
 from kolk.config import EngineConfig
-from kolk.errors import DiskFull, MetaConflict, TooLarge, TooManyStagings
+from kolk.errors import DiskFull, MetaBehindLog, MetaConflict, TooLarge, TooManyStagings
 from kolk.model.ids import BucketId, TableId
 from kolk.model.transaction import VERSION_MAX, CommitRecord
 from kolk.runtime.clock import Clock
+from kolk.runtime.disk import Disk
 from kolk.storage.meta import RECORD_BYTES_MAX, Meta
 
 _ONE_SHOT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_NUMBER, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _ONE_SHOT_MS = 7 * 86_400 * 1_000
 
 
@@ -31,7 +39,10 @@ class Commits:
     """All records. Thread-safe: one lock, also held while they are written; only meta's comes after it. That of an
     application's commits is the caller's business."""
 
-    def __init__(self, meta: Meta, config: EngineConfig, clock: Clock) -> None:
+    def __init__(self, meta: Meta, config: EngineConfig, clock: Clock, disk: Disk, hint: str) -> None:
+        """``hint`` is the path of the file with the number."""
+        self._disk = disk
+        self._hint = hint
         self._meta = meta
         self._config = config
         self._clock = clock
@@ -41,7 +52,14 @@ class Commits:
         self._pending: dict[str, CommitRecord] = {}
         self._csn = 0
         self._is_certain = True
+        self._behind: MetaBehindLog | None = None
         self._load()
+        hinted = self._hinted()
+        if hinted > self._csn:
+            raise MetaBehindLog(
+                f"commit {hinted} was made, and the catalog knows {self._csn} only: meta.sqlite is an earlier copy, and"
+                " the database is not opened; restore all of its folder from one backup"
+            )
 
     @property
     def csn(self) -> int:
@@ -69,6 +87,17 @@ class Commits:
         """The handles that unfinished commits need."""
         return {handle for record in self.pending() for handles in record.handles.values() for handle in handles}
 
+    def check_log(self, bucket: BucketId, csn: int) -> None:
+        """Whether the catalog knows what the log of a bucket has. Once it does not, no number is given any more: they
+        would come up to it, and nobody could tell."""
+        with self._certain():
+            if csn > self._csn:
+                self._behind = MetaBehindLog(
+                    f"the log of bucket {bucket.name} has commit {csn}, and the catalog knows {self._csn} only: the"
+                    " folder was put together of different backups; restore all of it from one"
+                )
+                raise copy(self._behind)
+
     def check_room(self, app: str) -> None:
         """Whether one more application can be remembered; none is forgotten for it."""
         with self._certain():
@@ -85,6 +114,8 @@ class Commits:
         _check_size(record)
         key = record_key(record)
         with self._certain():
+            if self._behind is not None:
+                raise copy(self._behind)
             assert record.csn == self._csn + 1, "the caller has all locks that a commit takes"
             self._is_certain = False
             try:
@@ -101,6 +132,9 @@ class Commits:
             self._show(key, record)
             self._csn = record.csn
             self._is_certain = True
+            number = _NUMBER.pack(record.csn)
+            with suppress(OSError, DiskFull):
+                self._disk.overwrite(self._hint, number + _CRC.pack(crc32(number)))
 
     def finish(self, record: CommitRecord) -> None:
         """Note that a commit is in all its buckets. If that fails it is noted later."""
@@ -141,6 +175,14 @@ class Commits:
         for found in self._meta.list(PREFIX):
             self._show(found.key, decode_record(found.value))
         self._csn = self._written_csn()
+
+    def _hinted(self) -> int:
+        """What the hint says; 0 if there is none, or a torn one."""
+        if not self._disk.exists(self._hint):
+            return 0
+        data = self._disk.read(self._hint, 0, _NUMBER.size + _CRC.size)
+        number, crc = data[: _NUMBER.size], data[_NUMBER.size :]
+        return int(_NUMBER.unpack(number)[0]) if crc == _CRC.pack(crc32(number)) else 0
 
     def _written_csn(self) -> int:
         number = self._meta.get(CSN_KEY)

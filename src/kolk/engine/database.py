@@ -110,7 +110,7 @@ class Engine(KeepingCalls, TransactionCalls):
             folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
         )
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
-        commits = Commits(self._meta, config, self._clock)
+        commits = Commits(self._meta, config, self._clock, disk, str(folder.path / "csn"))
         self._tablets = Tablets(
             folder.path / "tables",
             disk,

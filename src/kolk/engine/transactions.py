@@ -147,11 +147,7 @@ class Transactions:
 
     def settle(self, tablet: Tablet) -> None:
         """Give a bucket that is being opened its share of commits that did not come to it. Nobody else has it yet."""
-        if tablet.csn > self.commits.csn:
-            raise MetaBehindLog(
-                f"the log of bucket {tablet.bucket.name} has commit {tablet.csn}, and the catalog knows"
-                f" {self.commits.csn} only: the folder was put together of different backups, and nothing is served"
-            )
+        self.commits.check_log(tablet.bucket, tablet.csn)
         for record in self.commits.pending(tablet.bucket):
             if tablet.csn < record.csn:
                 with _told(tablet.bucket, record):
@@ -403,7 +399,7 @@ def _stopping(left: Sequence[tuple[Tablet, object]]) -> Iterator[None]:
     recovery has looked whether the transaction was committed."""
     try:
         yield
-    except (DiskFull, MetaConflict, TooLarge):
+    except (DiskFull, MetaConflict, MetaBehindLog, TooLarge):
         raise
     except BaseException:
         for tablet, _ in left:
