@@ -98,7 +98,7 @@ def test_a_batch_that_could_not_be_written_can_be_staged_again(engine, disk, tab
     sealed = engine.seal(about(table), 2)
 
     assert sealed.rows == 2
-    assert engine.transactions.counts().staged_bytes == batch(1).nbytes + batch(2).nbytes
+    assert engine.transactions.counts().staged_bytes == sealed.bytes
     assert commit(engine, table, HANDLE).verdict is Verdict.COMMITTED
     assert engine.transactions.counts().staged_bytes == 0
 

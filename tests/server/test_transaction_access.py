@@ -281,11 +281,11 @@ def raw_act(caller, body):
 
 
 def test_bytes_handles_and_open_files_have_limits_that_end_with_a_commit(wired, hurry):
-    wire = wired(txn_app_bytes_max=600, txn_staging_bytes_max=1_000, txn_open_max=3, txn_handles_max=4)
+    wire = wired(txn_app_bytes_max=6_500, txn_staging_bytes_max=10_000, txn_open_max=3, txn_handles_max=4)
     caller = Caller(wire.connect())
     table = caller.db.create_table("t", SCHEMA)
     hurry(caller.db, 0.5)
-    large = pa.RecordBatch.from_pylist([{"id": 1, "v": "x" * 500}], schema=SCHEMA.arrow)
+    large = pa.RecordBatch.from_pylist([{"id": 1, "v": "x" * 5_000}], schema=SCHEMA.arrow)
     first = about(table)
     caller.service.stage(first, 0, large)
 
@@ -361,7 +361,7 @@ def test_a_full_disk_refuses_to_stage_and_to_commit(serve, connect, hurry):
     hurry(db, 0.5)
 
     with pytest.raises(DiskFull):
-        tx.put({"id": 2, "v": "x"})
+        table.transaction("app", 1).put({"id": 2, "v": "x"})
     with pytest.raises(DiskFull):
         tx.commit()
     used[0] = 0.1

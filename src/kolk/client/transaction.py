@@ -14,7 +14,7 @@ from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch
 from kolk.client.writes import put_write, targets_of
-from kolk.errors import InvalidArgument, KolkError
+from kolk.errors import InvalidArgument, KolkError, StagingGone
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
@@ -63,6 +63,7 @@ class Transaction:
         self._truncates: set[TableId] = set()
         self._result: CommitResult | None = None
         self._is_over = False
+        self._has_failed = False
         if table is not None:
             self._known(table)
 
@@ -125,6 +126,7 @@ class Transaction:
         self._check_open()
         self._is_over = True
         try:
+            self._check_whole()
             self._stage_something()
             for staging in self._open.values():
                 self._link.service.seal(staging, self._batches[staging.handle])
@@ -191,11 +193,14 @@ class Transaction:
         return self._tables.setdefault(table.info.id, table)
 
     def _stage(self, table: Handle, schema: Schema, write: Write) -> None:
+        self._check_whole()
+        self._has_failed = True
         staging = self._staging(table, schema, write)
         for piece in _pieces(write.rows):
             number = self._batches.setdefault(staging.handle, 0)
             self._link.service.stage(staging, number, piece)
             self._batches[staging.handle] = number + 1
+        self._has_failed = False
 
     def _stage_something(self) -> None:
         """A commit is known again by its handles when its answer was lost, so one of nothing has a handle, too."""
@@ -234,6 +239,12 @@ class Transaction:
         with suppress(KolkError):
             for start in range(0, len(handles), HANDLES_MAX):
                 self._link.service.discard(handles[start : start + HANDLES_MAX])
+
+    def _check_whole(self) -> None:
+        """After a put that failed nobody knows which of its rows are staged, and a number must not be used for others:
+        so nothing of it is ever committed, also if whoever uses it goes on."""
+        if self._has_failed:
+            raise StagingGone("rows of this transaction could not be staged, so it cannot be committed; run it again")
 
     def _check_open(self) -> None:
         if self._is_over:

@@ -110,7 +110,7 @@ class Engine(KeepingCalls, TransactionCalls):
             folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
         )
         open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
-        commits = Commits(self._meta, config, self._clock)
+        commits = Commits(self._meta, config, self._clock, disk, str(folder.path / "csn"))
         self._tablets = Tablets(
             folder.path / "tables",
             disk,
@@ -132,7 +132,7 @@ class Engine(KeepingCalls, TransactionCalls):
         )
         self._logs = Logs(self._partitions, self._tablets, self.table_by_id)
         gate = Gate()
-        stagings = Stagings(StagingFiles(disk, str(folder.path / "staging")), config, self._clock, commits.named())
+        stagings = Stagings(StagingFiles(disk, str(folder.path / "staging")), config, self._clock, commits.named)
         self.transactions = Transactions(
             commits, stagings, self._catalog, self._partitions, self._tablets, routing, gate, self._clock, config
         )
@@ -216,7 +216,7 @@ class Engine(KeepingCalls, TransactionCalls):
         self.keeping.drop_table(info)
         self._partitions.forget(info.id)
         self._followers.drop_table(info.id)
-        self.transactions.commits.drop_table(info.id, {other.id for other in self._catalog.list()})
+        self.transactions.commits.drop_gone({other.id for other in self._catalog.list()})
         self._notify(info.id)
         self._signals.pop(info.id, None)
 
@@ -226,7 +226,8 @@ class Engine(KeepingCalls, TransactionCalls):
         A bucket that a crash keeps from it opens in the new version. A put under way is written in one or the other.
         """
         self.check_usable()
-        info = self._catalog.alter(table, based_on, operations)
+        with self.transactions.still(table):
+            info = self._catalog.alter(table, based_on, operations)
         self._tablets.switch(info)
         return info
 
@@ -481,6 +482,7 @@ class Engine(KeepingCalls, TransactionCalls):
             self._snapshots,
             self._taking,
             gate,
+            self.transactions,
         )
         return Backups(self.path, disk, cuts, self.keeping, self._clock, rng, self.config.lease_ttl_seconds_max)
 

@@ -6,14 +6,15 @@ and what a pending record names is never removed by anybody but the one who fini
 
 Batches of a handle are numbered. A number that was staged is answered and not staged again, because the answer may have
 been lost; one that does not follow is refused, because what was before it is gone: a restart forgets what was not
-sealed, and rows must not go missing without anybody noticing.
+sealed, and rows must not go missing without anybody noticing. For the same reason a handle that is gone never begins
+anew: whoever comes back to it is told.
 """
 
 import threading
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -25,23 +26,23 @@ from kolk.model.transaction import Seal, Staging
 from kolk.runtime.clock import Clock
 from kolk.storage.staging import StagingFiles, StagingWriter
 
+_GONE_MAX = 100_000
+"""So many handles that are gone are remembered."""
+
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A handle that rows are added to. ``lock`` is held by whoever adds, seals or closes; it guards the rest."""
+    """A handle that rows are added to. ``lock`` is held by whoever adds, seals or closes, and comes before that of
+    ``Stagings``, which guards ``used``, ``size`` and ``is_gone``; the rest is guarded by it."""
 
     writer: StagingWriter
-    lock: threading.Lock
-    used: float
-    batches: int = 0
+    used: float = 0.0
     size: int = 0
     """What was taken of the room that there is."""
-    is_closed: bool = False
-
-    def close(self) -> None:
-        """Let the file go. Hold the lock: a file that somebody writes to must not be closed under him."""
-        self.is_closed = True
-        self.writer.close()
+    is_gone: bool = False
+    """Whether it was sealed, or is not there any more."""
+    batches: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,75 +56,77 @@ class _Sealed:
 
 
 class Stagings:
-    """Handles. Thread-safe: one lock, which is not held while rows are written; that of a handle is taken before it."""
+    """Handles. Thread-safe: one lock, which is not held while rows are written; that of a handle is taken before it,
+    the one of ``named`` after it."""
 
-    def __init__(self, files: StagingFiles, config: EngineConfig, clock: Clock, named: Collection[str]) -> None:
+    def __init__(
+        self, files: StagingFiles, config: EngineConfig, clock: Clock, named: Callable[[], Collection[str]]
+    ) -> None:
+        """``named`` says which handles the records of unfinished commits name."""
         self._files = files
         self._config = config
         self._clock = clock
+        self._named = named
         self._lock = threading.Lock()
         # Guarded by _lock.
         self._open: dict[str, _Open] = {}
         self._sealed: dict[str, _Sealed] = {}
-        self._pinned: set[str] = set()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._pins: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
-        now = clock.monotonic()
+        now, kept = clock.monotonic(), named()
         for handle in files.handles():
             found = files.sealed(handle)
             if found is not None:
                 # A restart gives what waits its time anew: nobody could commit it meanwhile.
                 self._sealed[handle] = _Sealed(*found, since=now, size=found[1].bytes)
                 self._sizes[found[0].app] += found[1].bytes
-            elif handle not in named:
+            elif handle not in kept:
                 files.remove(handle)
 
     def append(self, staging: Staging, number: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> None:
         """Stage a batch under a handle, which begins with number 0. Once more, it does nothing."""
-        entry = self._begun(staging) if number == 0 else self._found(staging)
-        with entry.lock:
-            self._check(entry, staging)
+        with self._held(staging, begins=number == 0) as entry:
+            if isinstance(entry, _Sealed):
+                raise InvalidArgument(f"the handle {staging.handle} is sealed; nothing can be added to it")
             if number < entry.batches:
                 return
             if number > entry.batches:
                 raise _gone(staging.handle, f"has {entry.batches:,} batches, and number {number:,} does not follow")
+            checksum, before = checksum_of(rows, columns), entry.writer.seal_so_far.bytes
             self._take(entry, rows.nbytes)
             try:
-                entry.writer.append(rows, checksum_of(rows, columns))
-            except BaseException as error:
+                with _typed("the rows could not be staged"):
+                    entry.writer.append(rows, checksum)
+            except BaseException:
                 if entry.writer.is_broken:
-                    self._dropped(staging.handle, entry)
+                    self._forget([staging.handle], is_forced=True)
                 else:
                     self._give_back(entry, rows.nbytes)
-                if isinstance(error, OSError):
-                    raise Stopped(f"the rows could not be staged: {error}") from error
                 raise
+            # What it takes in the file was not known before; a restart counts that.
+            self._give_back(entry, rows.nbytes - (entry.writer.seal_so_far.bytes - before))
             entry.batches += 1
 
     def seal(self, staging: Staging, batches: int) -> Seal:
         """Make the batches of a handle durable: all of them, for which their number is asked. Once more, it answers
         the same."""
-        with self._lock:
-            found = self._sealed.get(staging.handle)
-        if found is not None:
-            _check_same(found.staging, staging)
-            return found.seal
-        entry = self._found(staging)
-        with entry.lock:
-            if staging.handle in self._sealed:
-                return self.seal(staging, batches)  # by somebody else, meanwhile
-            self._check(entry, staging)
+        with self._held(staging) as entry:
+            if isinstance(entry, _Sealed):
+                return entry.seal
             if entry.batches != batches:
                 raise _gone(staging.handle, f"has {entry.batches:,} batches, not {batches:,}")
             try:
-                seal = entry.writer.seal()
-            except BaseException as error:
-                self._dropped(staging.handle, entry)
-                if isinstance(error, OSError):
-                    raise Stopped(f"what was staged could not be made durable: {error}") from error
+                with _typed("what was staged could not be made durable"):
+                    seal = entry.writer.seal()
+            except BaseException:
+                self._forget([staging.handle], is_forced=True)
                 raise
-            entry.is_closed = True
             with self._lock:
-                self._open.pop(staging.handle, None)
+                if entry.is_gone:
+                    raise _gone(staging.handle, "was discarded")
+                entry.is_gone = True
+                del self._open[staging.handle]
                 self._sealed[staging.handle] = _Sealed(staging, seal, self._clock.monotonic(), entry.size)
             return seal
 
@@ -135,12 +138,13 @@ class Stagings:
             if missing:
                 raise _gone(missing[0], "is not sealed" if missing[0] in self._open else "is not there (any more)")
             found = [(self._sealed[handle].staging, self._sealed[handle].seal) for handle in handles]
-            self._pinned.update(handles)
+            self._pins.update(handles)
         try:
             yield found
         finally:
             with self._lock:
-                self._pinned.difference_update(handles)
+                self._pins.subtract(handles)
+                self._pins += Counter()  # those that nobody pins any more go
 
     def batches(self, handle: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of a sealed handle."""
@@ -159,15 +163,10 @@ class Stagings:
             every |= {handle: entry.staging for handle, entry in self._sealed.items()}
         return list(every.values()) if handles is None else [every[handle] for handle in handles if handle in every]
 
-    def discard(self, handles: Iterable[str], named: Collection[str] = ()) -> int:
-        """Forget handles, but those that a record names and those that are in use; the answer is how many there
-        were."""
-        with self._lock:
-            going = [handle for handle in handles if handle not in named and handle not in self._pinned]
-            count = sum(handle in self._open or handle in self._sealed for handle in going)
-        for handle in going:
-            self._forget(handle)
-        return count
+    def discard(self, handles: Iterable[str], is_meant: Callable[[Staging], bool] = lambda _: True) -> int:
+        """Forget those of the handles that are meant, but never what a record names and what is in use; the answer is
+        how many went."""
+        return self._forget(handles, is_meant)
 
     def of(self, app: str, tables: Collection[int], version: int) -> list[str]:
         """The handles of an application for these tables, of this version and those before it."""
@@ -177,13 +176,14 @@ class Stagings:
             if staging.app == app and staging.table in tables and staging.version <= version
         ]
 
-    def reap(self, named: Collection[str]) -> None:
+    def reap(self) -> None:
         """Forget what waits for too long."""
         now = self._clock.monotonic()
         with self._lock:
             going = [h for h, e in self._open.items() if now - e.used > self._config.txn_open_ttl_seconds]
             going += [h for h, e in self._sealed.items() if now - e.since > self._config.txn_staging_ttl_seconds]
-        self.discard(going, named)
+        if going:
+            self.discard(going)
 
     def listed(self) -> list[tuple[Staging, Seal, bool]]:
         """What is staged, and whether it is sealed."""
@@ -194,7 +194,8 @@ class Stagings:
     @property
     def count(self) -> int:
         """How many handles there are."""
-        return len(self._open) + len(self._sealed)
+        with self._lock:
+            return len(self._open) + len(self._sealed)
 
     @property
     def bytes(self) -> int:
@@ -212,40 +213,43 @@ class Stagings:
         with self._lock:
             entries = list(self._open.values())
             self._open.clear()
+            for entry in entries:
+                entry.is_gone = True
         for entry in entries:
             with entry.lock:
-                entry.close()
+                entry.writer.close()
 
     # --- inside
 
-    def _begun(self, staging: Staging) -> _Open:
-        """The handle to which the first batch goes."""
-        with self._lock:
-            if staging.handle not in self._open and staging.handle not in self._sealed:
-                self._check_places()
-                try:
-                    writer = self._files.create(staging)
-                except OSError as error:
-                    raise Stopped(f"nothing can be staged: {error}") from error
-                self._open[staging.handle] = _Open(writer, threading.Lock(), 0.0)
-        return self._found(staging)
+    @contextmanager
+    def _held(self, staging: Staging, *, begins: bool = False) -> Iterator[_Open | _Sealed]:
+        """A handle, nobody else's within the block if it is open. StagingGone if it is not there; else it begins."""
+        found = self._look(staging, begins=begins)
+        if isinstance(found, _Sealed):
+            yield found
+            return
+        with found.lock:
+            # It may have been sealed or discarded while the caller waited for its lock.
+            again = self._look(staging)
+            if isinstance(again, _Open) and again is not found:
+                raise _gone(staging.handle, "was discarded")
+            yield again
 
-    def _found(self, staging: Staging) -> _Open:
+    def _look(self, staging: Staging, *, begins: bool = False) -> _Open | _Sealed:
+        handle = staging.handle
         with self._lock:
-            if staging.handle in self._sealed:
-                raise InvalidArgument(f"the handle {staging.handle} is sealed; nothing can be added to it")
-            entry = self._open.get(staging.handle)
+            entry: _Open | _Sealed | None = self._sealed.get(handle) or self._open.get(handle)
             if entry is None:
-                raise _gone(staging.handle, "is not there (any more)")
-            _check_same(entry.writer.staging, staging)
-            entry.used = self._clock.monotonic()
+                if handle in self._gone or not begins:
+                    raise _gone(handle, "is not there (any more)")
+                self._check_places()
+                with _typed("nothing can be staged"):
+                    entry = self._open[handle] = _Open(self._files.create(staging))
+            if (entry.staging if isinstance(entry, _Sealed) else entry.writer.staging) != staging:
+                raise InvalidArgument(f"the handle {handle} stands for something else; take a new one")
+            if isinstance(entry, _Open):
+                entry.used = self._clock.monotonic()
             return entry
-
-    def _check(self, entry: _Open, staging: Staging) -> None:
-        """Whether it was sealed or discarded while the caller waited for its lock."""
-        if entry.is_closed:
-            self._found(staging)
-            raise _gone(staging.handle, "was discarded")
 
     def _check_places(self) -> None:
         """An open handle is an open file, and a sealed one is a file."""
@@ -262,6 +266,8 @@ class Stagings:
     def _take(self, entry: _Open, size: int) -> None:
         app = entry.writer.staging.app
         with self._lock:
+            if entry.is_gone:
+                raise _gone(entry.writer.staging.handle, "was discarded")
             total, own = self._sizes.total(), self._sizes[app]
             if total + size > self._config.txn_staging_bytes_max or own + size > self._config.txn_app_bytes_max:
                 raise TooManyStagings(
@@ -274,45 +280,57 @@ class Stagings:
 
     def _give_back(self, entry: _Open, size: int) -> None:
         with self._lock:
-            entry.size -= size
-            self._free(entry.writer.staging.app, size)
+            if not entry.is_gone:  # else all of it was given back
+                entry.size -= size
+                self._free(entry.writer.staging.app, size)
 
     def _free(self, app: str, size: int) -> None:
         self._sizes[app] -= size
         if self._sizes[app] <= 0:
             del self._sizes[app]
 
-    def _forget(self, handle: str) -> None:
+    def _forget(
+        self, handles: Iterable[str], is_meant: Callable[[Staging], bool] = lambda _: True, *, is_forced: bool = False
+    ) -> int:
+        """Take handles out in one step with the look whether they may go, and then remove their files."""
+        opened: list[_Open] = []
         with self._lock:
-            entry = self._open.get(handle)
-            found = self._sealed.pop(handle, None)
-            if found is not None:
-                self._free(found.staging.app, found.size)
-        if entry is not None:
+            # After the look at the pins: who pins lets go only once a record that names it can be seen.
+            free = [handle for handle in handles if is_forced or handle not in self._pins]
+            named = () if is_forced or not free else self._named()
+            going = [one for one in dict.fromkeys(free) if one not in named and self._is_there(one, is_meant)]
+            for handle in going:
+                entry, sealed = self._open.pop(handle, None), self._sealed.pop(handle, None)
+                if entry is not None:
+                    entry.is_gone = True
+                    self._free(entry.writer.staging.app, entry.size)
+                    opened.append(entry)
+                if sealed is not None:
+                    self._free(sealed.staging.app, sealed.size)
+                self._gone[handle] = None
+            while len(self._gone) > _GONE_MAX:
+                self._gone.popitem(last=False)
+        for entry in opened:
             with entry.lock:
-                if not entry.is_closed:
-                    return self._dropped(handle, entry)
-            return self._forget(handle)  # it was sealed, or discarded, meanwhile
-        self._remove(handle)
+                entry.writer.close()
+        for handle in going:
+            with suppress(OSError):  # the next start removes what is left
+                self._files.remove(handle)
+        return len(going)
 
-    def _dropped(self, handle: str, entry: _Open) -> None:
-        """Let an open handle go. Its lock is held."""
-        entry.close()
-        self._remove(handle)
-        with self._lock:
-            if self._open.get(handle) is entry:
-                del self._open[handle]
-            self._free(entry.writer.staging.app, entry.size)
-
-    def _remove(self, handle: str) -> None:
-        with suppress(OSError):  # the next start removes what is left
-            self._files.remove(handle)
+    def _is_there(self, handle: str, is_meant: Callable[[Staging], bool]) -> bool:
+        entry, sealed = self._open.get(handle), self._sealed.get(handle)
+        staging = entry.writer.staging if entry is not None else None if sealed is None else sealed.staging
+        return staging is not None and is_meant(staging)
 
 
-def _check_same(known: Staging, staging: Staging) -> None:
-    if known != staging:
-        raise InvalidArgument(f"the handle {staging.handle} stands for something else; take a new one")
+@contextmanager
+def _typed(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Stopped(f"{what}: {error}") from error
 
 
 def _gone(handle: str, why: str) -> StagingGone:
-    return StagingGone(f"what was staged under {handle} {why}; stage the rows again, under a new handle")
+    return StagingGone(f"what was staged under {handle} {why}; stage the rows again, all of them, under a new handle")

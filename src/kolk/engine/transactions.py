@@ -21,6 +21,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from zlib import crc32
 
@@ -43,14 +44,16 @@ from kolk.errors import (
     KolkError,
     MetaBehindLog,
     MetaConflict,
-    NotFound,
+    OutcomeUnknown,
     PartitionDropped,
     PermissionDenied,
     SchemaChanged,
     StagingGone,
     Stopped,
+    TableNotFound,
     TooLarge,
 )
+from kolk.merge.prepared import Prepared
 from kolk.model.ids import BucketId, TableId
 from kolk.model.rows import checked_rows
 from kolk.model.schema import Column
@@ -107,6 +110,9 @@ class Transactions:
         self._counting = threading.Lock()
         # Guarded by _counting.
         self._verdicts: Counter[Verdict] = Counter()
+        # What was read to finish a commit, for the next of its buckets. Guarded by the lock for opening buckets; who
+        # drops it needs none.
+        self._read: tuple[int, TableId, Mapping[BucketId, Sequence[Prepared]]] | None = None
 
     # --- staging
 
@@ -140,11 +146,9 @@ class Transactions:
         return self.stagings.seal(staging, batches)
 
     def discard(self, handles: Iterable[str], principal: str | None = None) -> int:
-        """Forget what was staged, unless a commit needs it: what is this principal's, or anybody's; the answer is how
-        many handles there were."""
-        if principal is not None:
-            handles = [one.handle for one in self.stagings.staged(handles) if one.principal == principal]
-        return self.stagings.discard(handles, self.commits.named())
+        """Forget what was staged, by this principal or whoever it was, unless a commit needs it; the answer is how many
+        handles went."""
+        return self.stagings.discard(handles, lambda staging: principal in (None, staging.principal))
 
     # --- committing
 
@@ -154,12 +158,12 @@ class Transactions:
         Asked once more with the very handles that were committed, because the answer was lost, it says the same again.
         """
         with self._app_lock(request.app):
-            for record in self.commits.of(request.app):
-                if not record.is_done:
-                    self._finished(record)
+            unfinished = self._finish_all(self.commits.of(request.app))
             verdict = judged(request, self.commits.of(request.app))
             if verdict is not None:
                 return self._not_again(request, verdict, principal)
+            if unfinished is not None:
+                raise unfinished  # the record of this one would take the other's place
             self.commits.check_room(request.app)
             handles = [handle for table in request.tables for handle in request.handles[table]]
             with self.stagings.pinned(handles) as staged:
@@ -173,44 +177,44 @@ class Transactions:
 
     def settle(self, tablet: Tablet) -> None:
         """Give a bucket that is being opened its share of commits that did not come to it. Nobody else has it yet."""
-        if tablet.csn > self.commits.csn:
-            raise MetaBehindLog(
-                f"the log of bucket {tablet.bucket.name} has commit {tablet.csn}, and the catalog knows"
-                f" {self.commits.csn} only: the folder was put together of different backups, and nothing is served"
-            )
+        self.commits.check_log(tablet.bucket, tablet.csn)
         for record in self.commits.pending(tablet.bucket):
-            if tablet.csn >= record.csn:
-                continue
-            base = record.bases[tablet.bucket]
-            if tablet.end != base:
-                raise Corrupted(
-                    f"commit {record.csn} is to follow offset {base} of bucket {tablet.bucket.name}, but its log ends"
-                    f" at {tablet.end}"
-                )
-            table = tablet.bucket.table
-            info = self._catalog.by_id(table)
-            shares = self._planning.shares(info, record.handles[table], makes=False).get(tablet.bucket, ())
-            with tablet.held():
-                merged = tablet.merged(shares, truncates=table in record.truncates)
-                tablet.commit(merged, record.csn, record.timestamp_ms)
-            _log.info("bucket %s was given its share of commit %d", tablet.bucket.name, record.csn)
+            if tablet.csn < record.csn:
+                with _told(tablet.bucket, record):
+                    self._roll_forward(tablet, record)
+                _log.info("bucket %s was given its share of commit %d", tablet.bucket.name, record.csn)
 
     def recover(self) -> None:
-        """At the start, before anybody is served: finish what was committed."""
-        for record in self.commits.pending():
-            self._attempted(record)
+        """At the start, before anybody is served: finish what was committed, and clear up after it."""
+        self.commits.drop_gone({info.id for info in self._catalog.list()})
+        # What it cannot finish yet is told of in the log; those buckets are not served before, everything else is.
+        self._finish_all(self.commits.pending())
+        for record in self.commits.all():
+            if record.is_done:
+                self._clear(record)
+
+    @contextmanager
+    def still(self, table: TableId) -> Iterator[None]:
+        """Within the block no commit of a table is under way, nor half done: what was merged for it in one version is
+        never given to a bucket in another. Retriable if one cannot be finished."""
+        self.finish(table)
+        with self._gate.exclusive():
+            self.check_finished(table)
+            yield
+
+    def finish(self, table: TableId) -> None:
+        """Finish the commits of a table that are not in all its buckets yet, as well as it can be."""
+        self._finish_somebody([record for record in self.commits.pending() if table in record.handles])
+
+    def check_finished(self, table: TableId) -> None:
+        """Whether all commits of a table are in all its buckets. Pass the gate alone, or it is not true for long."""
+        if any(table in record.handles for record in self.commits.pending()):
+            raise _unfinished("a transaction of this table is not in all its buckets yet")
 
     def reap(self) -> None:
-        """Finish what could not be finished when it was committed, and forget what nobody came back for."""
-        for record in self.commits.pending():
-            lock = self._app_lock(record.app)
-            if lock.acquire(blocking=False):  # else it is just being committed
-                try:
-                    if record in self.commits.of(record.app):
-                        self._attempted(record)
-                finally:
-                    lock.release()
-        self.stagings.reap(self.commits.named())
+        """Forget what nobody came back for, and finish what could not be finished before."""
+        self._finish_somebody(self.commits.pending())
+        self.stagings.reap()
         self.commits.reap()
 
     def listed(self) -> list[TransactionInfo]:
@@ -222,11 +226,12 @@ class Transactions:
         """How much of all that there is."""
         with self._counting:
             seen = Counter(self._verdicts)
+        apps, pending = self.commits.counts
         return TransactionCounts(
             handles=self.stagings.count,
             staged_bytes=self.stagings.bytes,
-            apps=self.commits.apps,
-            pending=len(self.commits.pending()),
+            apps=apps,
+            pending=pending,
             committed=seen[Verdict.COMMITTED],
             duplicates=seen[Verdict.DUPLICATE] + seen[Verdict.DUPLICATE_DIFFERENT],
             different=seen[Verdict.DUPLICATE_DIFFERENT],
@@ -242,15 +247,6 @@ class Transactions:
         with self._counting:
             self._verdicts[verdict] += 1
 
-    def _attempted(self, record: CommitRecord) -> None:
-        """Finish a commit if it can be. Its buckets are not served before they have it; everything else is."""
-        try:
-            self._finished(record)
-        except KolkError as error:
-            if self._problems.get(record.csn) != str(error):
-                _log.warning("commit %d could not be finished yet: %s", record.csn, error)
-            self._problems[record.csn] = str(error)
-
     def _not_again(self, request: CommitRequest, verdict: Verdict, principal: str) -> CommitResult:
         """The answer to a commit that was made before: the first attempt's rows stand, this one's are dropped. If that
         attempt is this very one, it is told so."""
@@ -265,16 +261,22 @@ class Transactions:
             _log.warning("%r committed version %d once more, with other rows", request.app, request.version)
             verdict = Verdict.DUPLICATE_DIFFERENT
         self._count(verdict)
-        self.discard([handle for handles in request.handles.values() for handle in handles], principal)
+        own = (request.app, request.version, principal)
+        self.stagings.discard(
+            [handle for handles in request.handles.values() for handle in handles],
+            lambda staging: (staging.app, staging.version, staging.principal) == own,
+        )
         return CommitResult(verdict=verdict, offsets=_offsets(same[0]) if same else {})
 
     def _differs(self, request: CommitRequest, record: CommitRecord) -> bool:
+        """Whether this attempt has other rows than the one that counts, as far as that is known."""
         handles = [handle for handles in request.handles.values() for handle in handles]
         listed = {staging.handle: seal for staging, seal, _ in self.stagings.listed()}
-        if any(handle not in listed for handle in handles) and request.checksum is None:
-            return False  # what this attempt staged is gone, so there is nothing to compare
-        seals = [listed[handle] for handle in handles if handle in listed]
-        return (_rows(request, seals), _checksum(request, seals)) != (record.rows, record.checksum)
+        # What an attempt staged may be gone: then there is nothing to compare but what it says itself.
+        seals = [listed[handle] for handle in handles] if all(handle in listed for handle in handles) else None
+        rows = None if request.rows is None and seals is None else _rows(request, seals or ())
+        checksum = None if request.checksum is None and seals is None else _checksum(request, seals or ())
+        return rows not in (None, record.rows) or checksum not in (None, record.checksum)
 
     def _committed(self, request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]]) -> CommitRecord:
         for _ in range(_LOOKS_MAX):
@@ -313,85 +315,150 @@ class Transactions:
             for tablet in tablets
         ]
         seals = [seal for _, seal in staged.values()]
-        with self._numbering:
-            record = CommitRecord(
-                app=request.app,
-                version=request.version,
-                csn=self.commits.csn + 1,
-                is_done=False,
-                handles={table: tuple(request.handles[table]) for table in request.tables},
-                schemas={table: info.schema.id for table, info in plan.infos.items()},
-                truncates=request.truncates,
-                bases={tablet.bucket: tablet.end for tablet in tablets},
-                timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
-                rows=_rows(request, seals),
-                checksum=_checksum(request, seals),
-            )
-            self._record(record, tablets)
-        return self._applied(record, list(zip(tablets, merged, strict=True)))
+        left = list(zip(tablets, merged, strict=True))
+        with _stopping(left):
+            with self._numbering:
+                record = CommitRecord(
+                    app=request.app,
+                    version=request.version,
+                    csn=self.commits.csn + 1,
+                    is_done=False,
+                    handles={table: tuple(request.handles[table]) for table in request.tables},
+                    schemas={table: info.schema.id for table, info in plan.infos.items()},
+                    truncates=request.truncates,
+                    bases={tablet.bucket: tablet.end for tablet in tablets},
+                    timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
+                    rows=_rows(request, seals),
+                    checksum=_checksum(request, seals),
+                )
+                self.commits.begin(record)
+            return self._applied(record, left)
 
-    def _record(self, record: CommitRecord, tablets: Sequence[Tablet]) -> None:
-        try:
-            self.commits.begin(record)
-        except (DiskFull, MetaConflict):
-            raise  # refused: nothing happened
-        except BaseException:
-            # Nobody knows whether it is written. The buckets find out when they are opened again.
-            for tablet in tablets:
-                tablet.suspend("nobody knows yet whether a transaction was committed")
-            self.commits.load()
-            raise
-
-    def _applied(self, record: CommitRecord, shares: Sequence[tuple[Tablet, Merged]]) -> CommitRecord:
-        """Write the share of each bucket; one that fails stops, and has its share before it serves again."""
+    def _applied(self, record: CommitRecord, left: list[tuple[Tablet, Merged]]) -> CommitRecord:
+        """Write the share of each bucket that is left; one that fails stops, and has its share before it serves
+        again."""
         ends: dict[BucketId, int] = {}
-        left = list(shares)
-        try:
-            while left:
-                tablet, merged = left.pop(0)
-                try:
-                    ends[tablet.bucket] = tablet.commit(merged, record.csn, record.timestamp_ms)
-                except KolkError as error:
-                    _log.error("commit %d is not in bucket %s yet: %s", record.csn, tablet.bucket.name, error)
-        except BaseException:
-            for tablet, _ in left:
-                tablet.suspend("it was interrupted in the middle of a transaction")
-            raise
+        while left:
+            tablet, merged = left[0]
+            try:
+                ends[tablet.bucket] = tablet.commit(merged, record.csn, record.timestamp_ms)
+            except KolkError as error:
+                _log.error("commit %d is not in bucket %s yet: %s", record.csn, tablet.bucket.name, error)
+                self._problems[record.csn] = str(error)
+            left.pop(0)
         record = replace(record, ends=ends)
-        if len(ends) < len(record.bases):
-            return record
-        return self._marked(record)
+        return self._marked(record) if len(ends) == len(record.bases) else record
 
     def _marked(self, record: CommitRecord) -> CommitRecord:
         done = replace(record, is_done=True)
         try:
             self.commits.finish(done)
-        except (DiskFull, Stopped) as error:
+        except KolkError as error:
             _log.warning("commit %d is in all its buckets, which could not be noted: %s", record.csn, error)
+            self._problems[record.csn] = str(error)
             return record
+        self._problems.pop(record.csn, None)
         return done
 
-    def _finished(self, record: CommitRecord) -> None:
+    def _finish_somebody(self, records: Sequence[CommitRecord]) -> None:
+        """Finish commits, of whichever application, unless somebody is at it right now."""
+        for record in records:
+            lock = self._app_lock(record.app)
+            if lock.acquire(blocking=False):
+                try:
+                    self._finish_all([each for each in self.commits.pending() if each.csn == record.csn])
+                finally:
+                    lock.release()
+
+    def _finish_all(self, records: Sequence[CommitRecord]) -> KolkError | None:
+        """Finish those of the records that are not; the answer is why one cannot be. Hold the applications' locks."""
+        failed: KolkError | None = None
+        for record in sorted(records, key=lambda record: record.csn):
+            if not record.is_done:
+                try:
+                    self._finish(record)
+                except KolkError as error:
+                    if self._problems.get(record.csn) != str(error):
+                        _log.warning("commit %d could not be finished yet: %s", record.csn, error)
+                    self._problems[record.csn] = str(error)
+                    failed = failed or error
+        return failed
+
+    def _finish(self, record: CommitRecord) -> None:
         """Let every bucket of a commit have its share: whoever opens one gives it."""
         ends = dict(record.ends)
-        for bucket in sorted(record.bases):
-            try:
-                with self._tablets.use_one(self._catalog.by_id(bucket.table), bucket) as tablet:
-                    if tablet.csn < record.csn:
-                        raise Stopped(f"bucket {bucket.name} has not got commit {record.csn} yet; retry")
-                    ends.setdefault(bucket, tablet.end)
-            except NotFound:
-                continue  # its partition or table was dropped, and there is nobody to give it to
+        try:
+            for bucket in sorted(record.bases):
+                try:
+                    with self._tablets.use_one(self._catalog.by_id(bucket.table), bucket) as tablet:
+                        if tablet.refusal is not None:
+                            raise copy(tablet.refusal)
+                        if tablet.csn < record.csn:
+                            raise _unfinished(f"bucket {bucket.name} has not got commit {record.csn} yet")
+                        ends.setdefault(bucket, tablet.end)
+                except (TableNotFound, PartitionDropped):
+                    continue  # there is nobody to give it to
+        finally:
+            self._read = None
         record = self._marked(replace(record, ends=ends))
         if record.is_done:
-            self._problems.pop(record.csn, None)
             self._clear(record)
+
+    def _roll_forward(self, tablet: Tablet, record: CommitRecord) -> None:
+        """Give a bucket the share that it lacks, merged as it was to be. Nobody else has the bucket."""
+        base, table = record.bases[tablet.bucket], tablet.bucket.table
+        if tablet.end != base:
+            raise Corrupted(f"it is to follow offset {base}, but the log ends at {tablet.end}")
+        if self._read is None or self._read[:2] != (record.csn, table):
+            info = self._catalog.by_id(table)
+            self._read = record.csn, table, self._planning.shares(info, record.handles[table], makes=False)
+        shares = self._read[2].get(tablet.bucket, ())
+        with tablet.held():
+            merged = tablet.merged(shares, truncates=table in record.truncates)
+            tablet.commit(merged, record.csn, record.timestamp_ms)
 
     def _clear(self, record: CommitRecord) -> None:
         """Remove what was staged for a commit that is done, and what earlier attempts have left."""
         handles = [handle for handles in record.handles.values() for handle in handles]
         handles += self.stagings.of(record.app, record.tables, record.version)
-        self.stagings.discard(dict.fromkeys(handles), self.commits.named())
+        self.stagings.discard(dict.fromkeys(handles))
+
+
+@contextmanager
+def _stopping(left: Sequence[tuple[Tablet, object]]) -> Iterator[None]:
+    """Whatever ends the block, unless it says that nothing happened: the buckets that are left serve nobody before
+    recovery has looked whether the transaction was committed."""
+    try:
+        yield
+    except (DiskFull, MetaConflict, MetaBehindLog, TooLarge):
+        raise
+    except BaseException:
+        for tablet, _ in left:
+            tablet.suspend("it was interrupted in the middle of a transaction")
+        raise
+
+
+@contextmanager
+def _told(bucket: BucketId, record: CommitRecord) -> Iterator[None]:
+    """What whoever opens a bucket is told whose share of a commit cannot be given to it."""
+    what = f"commit {record.csn}, version {record.version} of {record.app!r}, cannot be given to bucket {bucket.name}"
+    try:
+        yield
+    except (Corrupted, StagingGone) as error:
+        raise Corrupted(
+            f"{what}, which is not served without it: {error}; what is staged for it lies in the folder staging:"
+            " restore that, or the database, from a copy"
+        ) from error
+    except (OutcomeUnknown, DiskFull) as error:
+        raise _unfinished(f"{what}: {error}", is_retriable=error.retriable) from error
+    except OSError as error:
+        raise _unfinished(f"{what}: {error}", is_retriable=False) from error
+
+
+def _unfinished(what: str, *, is_retriable: bool = True) -> Stopped:
+    stopped = Stopped(f"{what}; {'retry' if is_retriable else 'close and reopen the database'}")
+    stopped.retriable = is_retriable
+    return stopped
 
 
 def _check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]], principal: str) -> None:
@@ -410,7 +477,8 @@ def _check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Se
 def _is_itself(request: CommitRequest, record: CommitRecord) -> bool:
     """Whether a commit is the one that the record is of: handles are drawn at random for every attempt."""
     given = {table: tuple(handles) for table, handles in request.handles.items()}
-    return given == dict(record.handles) and any(given.values())
+    is_alike = request.rows in (None, record.rows) and request.checksum in (None, record.checksum)
+    return is_alike and given == dict(record.handles) and any(given.values())
 
 
 def _rows(request: CommitRequest, seals: Sequence[Seal]) -> int:

@@ -7,7 +7,7 @@ applied. Everything here is pure; the engine does it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kolk.errors import InvalidArgument, MixedVersions
@@ -167,6 +167,26 @@ class TransactionCounts:
 def last_version(records: Sequence[CommitRecord], table: TableId) -> int | None:
     """The greatest version of an application that a table has, pending or done; None if it has none."""
     return max((record.version for record in records if table in record.handles), default=None)
+
+
+def latest_of(records: Sequence[CommitRecord], table: TableId) -> list[CommitRecord]:
+    """What the applications have committed to one table last, as commits of that table alone, which are done."""
+    last: dict[str, CommitRecord] = {}
+    for record in records:
+        if table in record.handles and (record.app not in last or record.version > last[record.app].version):
+            last[record.app] = record
+    return [
+        replace(
+            record,
+            is_done=True,
+            handles={table: ()},
+            schemas={table: record.schemas[table]},
+            truncates=frozenset(),
+            bases={bucket: base for bucket, base in record.bases.items() if bucket.table == table},
+            ends={bucket: end for bucket, end in record.ends.items() if bucket.table == table},
+        )
+        for record in last.values()
+    ]
 
 
 def judged(request: CommitRequest, records: Sequence[CommitRecord]) -> Verdict | None:

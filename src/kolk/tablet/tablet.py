@@ -29,9 +29,13 @@ from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
+import numpy as np
+import pyarrow as pa
+
+from kolk.codec.buffers import binary_offsets
 from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.codec.key import ROW_PREFIX
-from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
+from kolk.errors import Closed, DiskFull, InvalidArgument, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
@@ -50,7 +54,7 @@ from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
 
 _PASS_PUTS_MAX = 1_024
-_TRUNCATE_PAGE_ROWS = 16_384
+_TRUNCATE_PAGE_ROWS, _TRUNCATE_PAGE_BYTES = 16_384, 16 * 2**20
 _READER_WAIT_SECONDS = 0.005
 _READER_WAITS_MAX = 2_000
 _GET_KEYS_MIN, _GET_KEYS_MAX = 64, 16_384
@@ -70,11 +74,20 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A bucket's share of a transaction, ready to be written: the changes of each of its writes, and whether every row
-    goes first."""
+    """A bucket's share of a transaction, ready to be written: of each of its writes what the KV and what the log is to
+    have, and whether every row goes first."""
 
-    changes: Sequence[Changes]
+    writes: Sequence[KvWrites]
+    frames: Sequence["_Framed"]
     truncates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Framed:
+    """Changes as the body of a frame, and how many they are."""
+
+    rows: int = 0
+    body: pa.Buffer | None = None
 
 
 class _Pending:
@@ -298,16 +311,20 @@ class Tablet:
 
     def merged(self, shares: Sequence[Prepared], *, truncates: bool = False) -> Merged:
         """The shares of a transaction merged one after the other, and nothing written. Hold the lock until
-        ``commit``: what was merged is only true as long as nobody else writes."""
+        ``commit``: what was merged is only true as long as nobody else writes. What cannot be written is told here."""
         self._check_writable()
+        if truncates and isinstance(self._merger, Appender):
+            raise InvalidArgument("a log table cannot be truncated in a transaction: what was appended stays")
         current = [self._renewed(share) for share in shares]
         stored = Stored(self._kv, current, is_empty=truncates)
-        changes: list[Changes] = []
+        writes: list[KvWrites] = []
+        frames: list[_Framed] = []
         for share in current:
             found = self._merger.merge(share, stored.olds(share))
             stored.overlay(found.writes)
-            changes.append(found)
-        return Merged(changes, truncates)
+            writes.append(found.writes)
+            frames.append(_framed(found))
+        return Merged(writes, frames, truncates)
 
     def commit(self, merged: Merged, csn: int, timestamp_ms: int) -> int:
         """Write what was merged as one group of frames; the answer is the end after it. Hold the lock.
@@ -317,8 +334,7 @@ class Tablet:
         with self._stopping_on_failure():
             for frame in self._group(merged, csn, timestamp_ms):
                 self.log.append([frame])
-            self._csn = csn
-            self._finish([each.writes for each in merged.changes], {}, clear=merged.truncates)
+            self._finish(merged.writes, {}, clear=merged.truncates, csn=csn)
         return self._published
 
     def trim(self, below: int, holders: Sequence[Holder]) -> None:
@@ -481,25 +497,28 @@ class Tablet:
         if refused is not None:
             raise refused
 
-    def _finish(self, writes: list[KvWrites], writers: Mapping[int, Writer], *, clear: bool = False) -> None:
+    def _finish(
+        self, writes: Sequence[KvWrites], writers: Mapping[int, Writer], *, clear: bool = False, csn: int | None = None
+    ) -> None:
         """Sync what was appended, apply it, publish it."""
         self.log.sync()
         records = self._dedup.remember(writers, self._clock.now_ms())
+        csn = self._csn if csn is None else csn
         if self._rows is not None:
             self._rows = counted(0 if clear else self._rows, writes)
-        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows, self._csn)}, clear=clear)
-        self._published = self.log.end
+        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows, csn)}, clear=clear)
+        self._csn, self._published = csn, self.log.end
         self._signal.notify()
 
     def _frame(self, tag: WriteTag, changes: Changes, now_ms: int, *, more: bool = False) -> PendingFrame:
-        body = None if changes.rows is None else changes.rows.serialize()
-        if body is not None and body.size > BODY_BYTES_MAX:
-            raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
+        return self._pending_frame(tag, _framed(changes), now_ms, more=more)
+
+    def _pending_frame(self, tag: WriteTag, framed: _Framed, now_ms: int, *, more: bool = False) -> PendingFrame:
         return PendingFrame(
             tag=tag,
             schema_id=self._merger.schema.id,
-            rows=changes.count,
-            body=body,
+            rows=framed.rows,
+            body=framed.body,
             timestamp_ms=now_ms,
             more=more,
         )
@@ -512,26 +531,28 @@ class Tablet:
         yield self._frame(tag, Changes(), now_ms)
 
     def _removals(self) -> Iterator[Changes]:
-        """A -D for every row, page by page."""
+        """A -D for every row, page by page; of large rows a page has fewer, so that a frame always holds them."""
         view = self.pin_view()
         try:
             key = b""
             while len((taken := view.take(key, _TRUNCATE_PAGE_ROWS)).all):
-                yield deleted(view.codec.decode(taken.all))
-                key = view.used(taken, len(taken.all))
+                ends = binary_offsets(taken.all)[1:].astype(np.int64) - int(binary_offsets(taken.all)[0])
+                count = max(int(np.searchsorted(ends, _TRUNCATE_PAGE_BYTES, side="right")), 1)
+                yield deleted(view.codec.decode(taken.all.slice(0, count)))
+                key = view.used(taken, count)
         finally:
             view.close()
 
     def _group(self, merged: Merged, csn: int, timestamp_ms: int) -> Iterator[PendingFrame]:
         """The frames of a transaction's share: all but the last say that there are more, and one there is at least."""
-        removals = self._removals() if merged.truncates else iter(())
+        removals = map(_framed, self._removals()) if merged.truncates else iter(())
         part = -1
-        waiting: Changes | None = None
-        for changes in chain(removals, merged.changes):
+        waiting: _Framed | None = None
+        for framed in chain(removals, merged.frames):
             if waiting is not None:
-                yield self._frame(TransactionTag(csn, part), waiting, timestamp_ms, more=True)
-            waiting, part = changes, part + 1
-        yield self._frame(TransactionTag(csn, max(part, 0)), waiting or Changes(), timestamp_ms)
+                yield self._pending_frame(TransactionTag(csn, part), waiting, timestamp_ms, more=True)
+            waiting, part = framed, part + 1
+        yield self._pending_frame(TransactionTag(csn, max(part, 0)), waiting or _Framed(), timestamp_ms)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -589,6 +610,14 @@ class Tablet:
     def _check_serving(self) -> None:
         if self._refusal is not None:
             raise copy(self._refusal)
+
+
+def _framed(changes: Changes) -> _Framed:
+    """Changes as the log has them."""
+    body = None if changes.rows is None else changes.rows.serialize()
+    if body is not None and body.size > BODY_BYTES_MAX:
+        raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
+    return _Framed(changes.count, body)
 
 
 def _interrupted() -> KolkError:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from kolk.errors import DiskFull, Stopped
 from kolk.merge.changes import KvWrites
 from kolk.runtime.disk import AppendFile, Chunk, OsDisk, naming_full_disk
 from kolk.storage.kv import DAMAGED, Kv, KvMemory
-from kolk.storage.meta import Meta, MetaChange
+from kolk.storage.meta import Meta, MetaChange, Record
 
 
 class Step(Enum):
@@ -70,10 +71,20 @@ class Step(Enum):
     BEFORE_RECORD = "before record"
     """Something is about to be written to the small durable tables."""
     AFTER_RECORD = "after record"
+    BEFORE_STAGE = "before stage"
+    """Rows of a transaction, or what stands before or behind them, are about to be written to a file of their own."""
+    HALF_STAGE = "half stage"
+    AFTER_STAGE = "after stage"
+    BEFORE_SEAL = "before seal"
+    """The file is about to be synced."""
+    AFTER_SEAL = "after seal"
+    BEFORE_UNSTAGE = "before unstage"
+    """The file is about to be removed."""
+    AFTER_UNSTAGE = "after unstage"
 
 
 OF_A_PUT = tuple(Step)[: list(Step).index(Step.BEFORE_CHECKPOINT)]
-"""The steps on the way of a put, and of closing; the others are those of snapshots, leases and recovery."""
+"""The steps on the way of a put, and of closing; the others are those of snapshots, leases, recovery and staging."""
 
 
 class KillSwitch:
@@ -126,6 +137,8 @@ class KillingDisk(OsDisk):
         if _is_kv(path):
             self._switch.at(Step.BEFORE_RESTORED_FILE)
             return _CopiedFile(super().open_append(path), self._switch, Step.AFTER_RESTORED_FILE)
+        if _is_staging(path):
+            return _StagedFile(super().open_append(path), self._switch)
         if self.exists(path):
             return _KillingFile(super().open_append(path), self._switch)
         self._switch.at(Step.BEFORE_ROLL)
@@ -154,7 +167,11 @@ class KillingDisk(OsDisk):
         is_manifest = _is_snapshot(path) and path.endswith(".manifest")
         if is_manifest:
             self._switch.at(Step.BEFORE_UNPUBLISH)
+        elif _is_staging(path):
+            self._switch.at(Step.BEFORE_UNSTAGE)
         super().remove(path)
+        if _is_staging(path):
+            self._switch.at(Step.AFTER_UNSTAGE)
         if is_manifest:
             self._switch.at(Step.AFTER_UNPUBLISH)
         elif _is_kv(path) and path.endswith(DAMAGED):
@@ -220,6 +237,69 @@ class KillingMeta(Meta):
         self._switch.at(Step.AFTER_RECORD)
 
 
+class Outcome(Enum):
+    """What becomes of a write to a ``FailingMeta``."""
+
+    REFUSED = "refused"
+    """The disk is full, and nothing was written."""
+    LOST = "lost"
+    """Nothing was written, and nobody is told so."""
+    WRITTEN = "written"
+    """It was written, and nobody is told so."""
+
+
+class FailingMeta(Meta):
+    """The real small tables, some of whose writes fail when told to. Thread-safe as ``Meta``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        # Each replaced whole, by the one who tests.
+        self._coming: list[Outcome | None] = []
+        self._broken = False
+
+    def fail_next(self, outcome: Outcome, *, after: int = 0) -> None:
+        """Let one write fail so, after ``after`` good ones."""
+        self._coming = [*[None] * after, outcome]
+
+    def break_down(self) -> None:
+        """From the next failure on nothing can be read or written, until ``heal``."""
+        self._broken = True
+
+    def heal(self) -> None:
+        """Let everything succeed again."""
+        self._coming, self._broken = [], False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a failure is still to come."""
+        return bool(self._coming)
+
+    def get(self, key: str) -> Record | None:
+        """See ``Meta``."""
+        self._check()
+        return super().get(key)
+
+    def list(self, prefix: str) -> list[Record]:
+        """See ``Meta``."""
+        self._check()
+        return super().list(prefix)
+
+    def write(self, changes: Sequence[MetaChange]) -> None:
+        """See ``Meta``."""
+        self._check()
+        outcome = self._coming.pop(0) if self._coming else None
+        if outcome is Outcome.REFUSED:
+            raise DiskFull("the disk is full, as told")
+        if outcome is not Outcome.LOST:
+            super().write(changes)
+        if outcome is not None:
+            raise Stopped("the catalog failed, as told")
+
+    def _check(self) -> None:
+        if self._broken and not self._coming:
+            raise Stopped("the catalog is broken, as told")
+
+
 class _KillingFile:
     """An ``AppendFile`` with a kill switch. Confined to one call at a time."""
 
@@ -249,6 +329,23 @@ class _KillingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class _StagedFile(_KillingFile):
+    """A file of staged rows. Confined to one call at a time."""
+
+    def write(self, parts: Sequence[Chunk]) -> None:
+        self._switch.at(Step.BEFORE_STAGE)
+        if self._switch.is_due(Step.HALF_STAGE):
+            self._file.write([_half(parts)])
+            self._switch.kill()
+        self._file.write(parts)
+        self._switch.at(Step.AFTER_STAGE)
+
+    def sync(self) -> None:
+        self._switch.at(Step.BEFORE_SEAL)
+        self._file.sync()
+        self._switch.at(Step.AFTER_SEAL)
 
 
 class _CopiedFile(_KillingFile):
@@ -389,6 +486,10 @@ class _FailingFile:
 
 def _is_snapshot(path: str) -> bool:
     return "/snapshots/" in path
+
+
+def _is_staging(path: str) -> bool:
+    return "/staging/" in path
 
 
 def _is_bucket(path: str) -> bool:
