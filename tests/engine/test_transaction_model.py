@@ -21,7 +21,8 @@ from tests.engine.transaction_bench import TransactionBench
 import kolk
 from kolk.errors import KolkError, MixedVersions
 from kolk.model.transaction import Verdict
-from kolk.testing.faults import Call, Outcome
+from kolk.testing.faults import Call
+from kolk.testing.meta import Outcome
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 SCHEMA = kolk.Schema(

@@ -12,7 +12,8 @@ from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.clock import ManualClock
 from kolk.testing.copies import copy_of_one_moment
-from kolk.testing.faults import FailingDisk, FailingMeta
+from kolk.testing.faults import FailingDisk
+from kolk.testing.meta import FailingMeta
 
 TOTALS = kolk.Schema(
     [

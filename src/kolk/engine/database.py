@@ -109,19 +109,8 @@ class Engine(KeepingCalls, TransactionCalls):
         self._snapshots = Snapshots(
             folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
         )
-        open_max = min(config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1))
         commits = Commits(self._meta, config, self._clock, disk, str(folder.path / "csn"))
-        self._tablets = Tablets(
-            folder.path / "tables",
-            disk,
-            opening,
-            self._catalog.versions,
-            self._check_alive,
-            self._clock,
-            open_max,
-            self._snapshots.of,
-            lambda tablet: self.transactions.settle(tablet),
-        )
+        self._tablets = self._opened_tablets(disk, opening)
         routing = Routing(self._partitions)
         self._rows = Rows(self._tablets, routing, config)
         layouts = {info.id: self._partitions.of(info) if info.is_partitioned else None for info in tables}
@@ -132,10 +121,7 @@ class Engine(KeepingCalls, TransactionCalls):
         )
         self._logs = Logs(self._partitions, self._tablets, self.table_by_id)
         gate = Gate()
-        stagings = Stagings(StagingFiles(disk, str(folder.path / "staging")), config, self._clock, commits.named)
-        self.transactions = Transactions(
-            commits, stagings, self._catalog, self._partitions, self._tablets, routing, gate, self._clock, config
-        )
+        self.transactions = self._opened_transactions(disk, commits, routing, gate)
         self._taking = self._opened_taking(disk, opening, gate)
         self._leases = Leases(self._meta, self._clock, self._snapshots, config, set(layouts))
         self.keeping = Keeping(
@@ -455,6 +441,33 @@ class Engine(KeepingCalls, TransactionCalls):
         self._folder.abandon()
 
     # --- inside
+
+    def _opened_tablets(self, disk: Disk, opening: Opening) -> Tablets:
+        return Tablets(
+            self.path / "tables",
+            disk,
+            opening,
+            self._catalog.versions,
+            self._check_alive,
+            self._clock,
+            min(self.config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1)),
+            self._snapshots.of,
+            lambda tablet: self.transactions.settle(tablet),
+        )
+
+    def _opened_transactions(self, disk: Disk, commits: Commits, routing: Routing, gate: Gate) -> Transactions:
+        files = StagingFiles(disk, str(self.path / "staging"))
+        return Transactions(
+            commits,
+            Stagings(files, self.config, self._clock, commits.named),
+            self._catalog,
+            self._partitions,
+            self._tablets,
+            routing,
+            gate,
+            self._clock,
+            self.config,
+        )
 
     def _opened_taking(self, disk: Disk, opening: Opening, gate: Gate) -> Taking:
         return Taking(

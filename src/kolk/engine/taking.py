@@ -45,6 +45,7 @@ _LOOKS_MAX = 3
 """How often a cut is begun anew because other buckets changed meanwhile, before all of them have to wait for it."""
 _SPREAD = 0.618_034
 """So that the tables of a database are not all due at once."""
+AtCut = Callable[[], None]
 _numbers = count(1)
 _log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Taking:
         self._cuts.forget_dropped()
 
     def take(
-        self, info: TableInfo, *, also_empty: bool = True, at_cut: Callable[[], None] | None = None
+        self, info: TableInfo, *, also_empty: bool = True, at_cut: AtCut = lambda: None
     ) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
 
@@ -124,7 +125,7 @@ class Taking:
             self._snapshots.check_open()
             begun = self._clock.monotonic()
             try:
-                taken = self._taken_at_last(info, also_empty=also_empty, at_cut=at_cut or _nothing)
+                taken = self._taken_at_last(info, also_empty=also_empty, at_cut=at_cut)
             except BaseException:
                 self._count(failed=1)
                 raise
@@ -205,16 +206,14 @@ class Taking:
 
     # --- inside
 
-    def _taken_at_last(
-        self, info: TableInfo, *, also_empty: bool, at_cut: Callable[[], None]
-    ) -> dict[BucketId, Snapshot]:
+    def _taken_at_last(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""
         for _ in range(_TRIES):
             with suppress(PartitionDropped):
                 return self._taken(info, also_empty=also_empty, at_cut=at_cut)
         return self._taken(info, also_empty=also_empty, at_cut=at_cut)
 
-    def _taken(self, info: TableInfo, *, also_empty: bool, at_cut: Callable[[], None]) -> dict[BucketId, Snapshot]:
+    def _taken(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
         for attempt in range(_LOOKS_MAX + 1):
             is_last = attempt == _LOOKS_MAX
             # A partition that goes under a look is none of those of the next one; under the last none can go.
@@ -236,9 +235,7 @@ class Taking:
         ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
         return buckets, [bucket for bucket in buckets if self._is_changed(bucket, ends[bucket])]
 
-    def _taken_in_groups(
-        self, info: TableInfo, *, also_empty: bool, at_cut: Callable[[], None]
-    ) -> dict[BucketId, Snapshot]:
+    def _taken_in_groups(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
         buckets, changed = self._changed(info)
         for first in range(0, len(changed), CUT_BUCKETS_MAX):
             with ExitStack() as made:
@@ -268,12 +265,7 @@ class Taking:
         return found
 
     def _look(
-        self,
-        info: TableInfo,
-        buckets: Sequence[BucketId],
-        changed: Sequence[BucketId],
-        made: ExitStack,
-        at_cut: Callable[[], None],
+        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], made: ExitStack, at_cut: AtCut
     ) -> _Look:
         """Checkpoint those that changed. With all ``buckets`` of the table this is a cut if none of the others has
         changed once that is done: then each of them stood at its snapshot all the time. The checkpoints go with
@@ -406,7 +398,3 @@ class Taking:
     def _count(self, **by: int) -> None:
         with self._lock:
             self._counts.update(by)
-
-
-def _nothing() -> None:
-    pass

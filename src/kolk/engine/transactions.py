@@ -27,9 +27,10 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from kolk.codec.checksum import added
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
+from kolk.engine.commit_answers import check_staged, checksum_of, is_itself, offsets_of, rows_of
+from kolk.engine.commit_guards import stopping, told, unfinished
 from kolk.engine.commits import Commits
 from kolk.engine.gate import Gate
 from kolk.engine.partitions import Partitions
@@ -40,16 +41,9 @@ from kolk.engine.tablets import Tablets
 from kolk.engine.transaction_list import listed
 from kolk.errors import (
     Corrupted,
-    DiskFull,
     KolkError,
-    MetaBehindLog,
-    MetaConflict,
-    OutcomeUnknown,
     PartitionDropped,
-    PermissionDenied,
     SchemaChanged,
-    StagingGone,
-    Stopped,
     TableNotFound,
     TooLarge,
 )
@@ -168,19 +162,19 @@ class Transactions:
             handles = [handle for table in request.tables for handle in request.handles[table]]
             with self.stagings.pinned(handles) as staged:
                 by_handle = {staging.handle: (staging, seal) for staging, seal in staged}
-                _check_staged(request, by_handle, principal)
+                check_staged(request, by_handle, principal)
                 record = self._committed(request, by_handle)
             if record.is_done:
                 self._clear(record)
             self._count(Verdict.COMMITTED)
-            return CommitResult(verdict=Verdict.COMMITTED, offsets=_offsets(record))
+            return CommitResult(verdict=Verdict.COMMITTED, offsets=offsets_of(record))
 
     def settle(self, tablet: Tablet) -> None:
         """Give a bucket that is being opened its share of commits that did not come to it. Nobody else has it yet."""
         self.commits.check_log(tablet.bucket, tablet.csn)
         for record in self.commits.pending(tablet.bucket):
             if tablet.csn < record.csn:
-                with _told(tablet.bucket, record):
+                with told(tablet.bucket, record):
                     self._roll_forward(tablet, record)
                 _log.info("bucket %s was given its share of commit %d", tablet.bucket.name, record.csn)
 
@@ -209,7 +203,7 @@ class Transactions:
     def check_finished(self, table: TableId) -> None:
         """Whether all commits of a table are in all its buckets. Pass the gate alone, or it is not true for long."""
         if any(table in record.handles for record in self.commits.pending()):
-            raise _unfinished("a transaction of this table is not in all its buckets yet")
+            raise unfinished("a transaction of this table is not in all its buckets yet")
 
     def reap(self) -> None:
         """Forget what nobody came back for, and finish what could not be finished before."""
@@ -255,8 +249,8 @@ class Transactions:
             for record in self.commits.of(request.app)
             if (record.tables, record.version) == (request.tables, request.version)
         ]
-        if verdict is Verdict.DUPLICATE and same and _is_itself(request, same[0]):
-            return CommitResult(verdict=Verdict.COMMITTED, offsets=_offsets(same[0]))
+        if verdict is Verdict.DUPLICATE and same and is_itself(request, same[0]):
+            return CommitResult(verdict=Verdict.COMMITTED, offsets=offsets_of(same[0]))
         if verdict is Verdict.DUPLICATE and same and self._differs(request, same[0]):
             _log.warning("%r committed version %d once more, with other rows", request.app, request.version)
             verdict = Verdict.DUPLICATE_DIFFERENT
@@ -266,7 +260,7 @@ class Transactions:
             [handle for handles in request.handles.values() for handle in handles],
             lambda staging: (staging.app, staging.version, staging.principal) == own,
         )
-        return CommitResult(verdict=verdict, offsets=_offsets(same[0]) if same else {})
+        return CommitResult(verdict=verdict, offsets=offsets_of(same[0]) if same else {})
 
     def _differs(self, request: CommitRequest, record: CommitRecord) -> bool:
         """Whether this attempt has other rows than the one that counts, as far as that is known."""
@@ -274,8 +268,8 @@ class Transactions:
         listed = {staging.handle: seal for staging, seal, _ in self.stagings.listed()}
         # What an attempt staged may be gone: then there is nothing to compare but what it says itself.
         seals = [listed[handle] for handle in handles] if all(handle in listed for handle in handles) else None
-        rows = None if request.rows is None and seals is None else _rows(request, seals or ())
-        checksum = None if request.checksum is None and seals is None else _checksum(request, seals or ())
+        rows = None if request.rows is None and seals is None else rows_of(request, seals or ())
+        checksum = None if request.checksum is None and seals is None else checksum_of(request, seals or ())
         return rows not in (None, record.rows) or checksum not in (None, record.checksum)
 
     def _committed(self, request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]]) -> CommitRecord:
@@ -316,7 +310,7 @@ class Transactions:
         ]
         seals = [seal for _, seal in staged.values()]
         left = list(zip(tablets, merged, strict=True))
-        with _stopping(left):
+        with stopping(left):
             with self._numbering:
                 record = CommitRecord(
                     app=request.app,
@@ -328,8 +322,8 @@ class Transactions:
                     truncates=request.truncates,
                     bases={tablet.bucket: tablet.end for tablet in tablets},
                     timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
-                    rows=_rows(request, seals),
-                    checksum=_checksum(request, seals),
+                    rows=rows_of(request, seals),
+                    checksum=checksum_of(request, seals),
                 )
                 self.commits.begin(record)
             return self._applied(record, left)
@@ -394,7 +388,7 @@ class Transactions:
                         if tablet.refusal is not None:
                             raise copy(tablet.refusal)
                         if tablet.csn < record.csn:
-                            raise _unfinished(f"bucket {bucket.name} has not got commit {record.csn} yet")
+                            raise unfinished(f"bucket {bucket.name} has not got commit {record.csn} yet")
                         ends.setdefault(bucket, tablet.end)
                 except (TableNotFound, PartitionDropped):
                     continue  # there is nobody to give it to
@@ -422,80 +416,3 @@ class Transactions:
         handles = [handle for handles in record.handles.values() for handle in handles]
         handles += self.stagings.of(record.app, record.tables, record.version)
         self.stagings.discard(dict.fromkeys(handles))
-
-
-@contextmanager
-def _stopping(left: Sequence[tuple[Tablet, object]]) -> Iterator[None]:
-    """Whatever ends the block, unless it says that nothing happened: the buckets that are left serve nobody before
-    recovery has looked whether the transaction was committed."""
-    try:
-        yield
-    except (DiskFull, MetaConflict, MetaBehindLog, TooLarge):
-        raise
-    except BaseException:
-        for tablet, _ in left:
-            tablet.suspend("it was interrupted in the middle of a transaction")
-        raise
-
-
-@contextmanager
-def _told(bucket: BucketId, record: CommitRecord) -> Iterator[None]:
-    """What whoever opens a bucket is told whose share of a commit cannot be given to it."""
-    what = f"commit {record.csn}, version {record.version} of {record.app!r}, cannot be given to bucket {bucket.name}"
-    try:
-        yield
-    except (Corrupted, StagingGone) as error:
-        raise Corrupted(
-            f"{what}, which is not served without it: {error}; what is staged for it lies in the folder staging:"
-            " restore that, or the database, from a copy"
-        ) from error
-    except (OutcomeUnknown, DiskFull) as error:
-        raise _unfinished(f"{what}: {error}", is_retriable=error.retriable) from error
-    except OSError as error:
-        raise _unfinished(f"{what}: {error}", is_retriable=False) from error
-
-
-def _unfinished(what: str, *, is_retriable: bool = True) -> Stopped:
-    stopped = Stopped(f"{what}; {'retry' if is_retriable else 'close and reopen the database'}")
-    stopped.retriable = is_retriable
-    return stopped
-
-
-def _check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]], principal: str) -> None:
-    for table, handles in request.handles.items():
-        for handle in handles:
-            staging = staged[handle][0]
-            if staging.principal != principal:
-                raise PermissionDenied(f"what was staged under {handle} is somebody else's")
-            if (staging.app, staging.version, staging.table) != (request.app, request.version, table):
-                raise StagingGone(
-                    f"what was staged under {handle} is for version {staging.version} of {staging.app!r} and table"
-                    f" {staging.table}, not for this commit"
-                )
-
-
-def _is_itself(request: CommitRequest, record: CommitRecord) -> bool:
-    """Whether a commit is the one that the record is of: handles are drawn at random for every attempt."""
-    given = {table: tuple(handles) for table, handles in request.handles.items()}
-    is_alike = request.rows in (None, record.rows) and request.checksum in (None, record.checksum)
-    return is_alike and given == dict(record.handles) and any(given.values())
-
-
-def _rows(request: CommitRequest, seals: Sequence[Seal]) -> int:
-    return sum(seal.rows for seal in seals) if request.rows is None else request.rows
-
-
-def _checksum(request: CommitRequest, seals: Sequence[Seal]) -> int:
-    if request.checksum is not None:
-        return request.checksum
-    total = 0
-    for seal in seals:
-        total = added(total, seal.checksum)
-    return total
-
-
-def _offsets(record: CommitRecord) -> dict[TableId, dict[str, int]]:
-    found: dict[TableId, dict[str, int]] = {table: {} for table in record.tables}
-    for bucket, end in record.ends.items():
-        found[bucket.table][bucket.name] = end
-    return found

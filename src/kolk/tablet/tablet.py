@@ -29,11 +29,6 @@ from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
-import numpy as np
-import pyarrow as pa
-
-from kolk.codec.buffers import binary_offsets
-from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.codec.key import ROW_PREFIX
 from kolk.errors import Closed, DiskFull, InvalidArgument, KolkError, OutcomeUnknown, Stopped, TooLarge
 from kolk.merge.append import Appender
@@ -48,6 +43,7 @@ from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
+from kolk.tablet.merged import Framed, Merged, fitting, framed
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
@@ -70,24 +66,6 @@ class Checkpointed:
 
     offset: int
     schema_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """A bucket's share of a transaction, ready to be written: of each of its writes what the KV and what the log is to
-    have, and whether every row goes first."""
-
-    writes: Sequence[KvWrites]
-    frames: Sequence["_Framed"]
-    truncates: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Framed:
-    """Changes as the body of a frame, and how many they are."""
-
-    rows: int = 0
-    body: pa.Buffer | None = None
 
 
 class _Pending:
@@ -318,12 +296,12 @@ class Tablet:
         current = [self._renewed(share) for share in shares]
         stored = Stored(self._kv, current, is_empty=truncates)
         writes: list[KvWrites] = []
-        frames: list[_Framed] = []
+        frames: list[Framed] = []
         for share in current:
             found = self._merger.merge(share, stored.olds(share))
             stored.overlay(found.writes)
             writes.append(found.writes)
-            frames.append(_framed(found))
+            frames.append(framed(found))
         return Merged(writes, frames, truncates)
 
     def commit(self, merged: Merged, csn: int, timestamp_ms: int) -> int:
@@ -511,17 +489,7 @@ class Tablet:
         self._signal.notify()
 
     def _frame(self, tag: WriteTag, changes: Changes, now_ms: int, *, more: bool = False) -> PendingFrame:
-        return self._pending_frame(tag, _framed(changes), now_ms, more=more)
-
-    def _pending_frame(self, tag: WriteTag, framed: _Framed, now_ms: int, *, more: bool = False) -> PendingFrame:
-        return PendingFrame(
-            tag=tag,
-            schema_id=self._merger.schema.id,
-            rows=framed.rows,
-            body=framed.body,
-            timestamp_ms=now_ms,
-            more=more,
-        )
+        return framed(changes).frame(tag, self._merger.schema.id, now_ms, more=more)
 
     def _truncation(self) -> Iterator[PendingFrame]:
         """A -D for every row; a frame without rows ends the group."""
@@ -536,8 +504,7 @@ class Tablet:
         try:
             key = b""
             while len((taken := view.take(key, _TRUNCATE_PAGE_ROWS)).all):
-                ends = binary_offsets(taken.all)[1:].astype(np.int64) - int(binary_offsets(taken.all)[0])
-                count = max(int(np.searchsorted(ends, _TRUNCATE_PAGE_BYTES, side="right")), 1)
+                count = fitting(taken.all, _TRUNCATE_PAGE_BYTES)
                 yield deleted(view.codec.decode(taken.all.slice(0, count)))
                 key = view.used(taken, count)
         finally:
@@ -545,14 +512,14 @@ class Tablet:
 
     def _group(self, merged: Merged, csn: int, timestamp_ms: int) -> Iterator[PendingFrame]:
         """The frames of a transaction's share: all but the last say that there are more, and one there is at least."""
-        removals = map(_framed, self._removals()) if merged.truncates else iter(())
-        part = -1
-        waiting: _Framed | None = None
-        for framed in chain(removals, merged.frames):
+        removals = map(framed, self._removals()) if merged.truncates else iter(())
+        schema_id, part = self._merger.schema.id, -1
+        waiting: Framed | None = None
+        for following in chain(removals, merged.frames):
             if waiting is not None:
-                yield self._pending_frame(TransactionTag(csn, part), waiting, timestamp_ms, more=True)
-            waiting, part = framed, part + 1
-        yield self._pending_frame(TransactionTag(csn, max(part, 0)), waiting or _Framed(), timestamp_ms)
+                yield waiting.frame(TransactionTag(csn, part), schema_id, timestamp_ms, more=True)
+            waiting, part = following, part + 1
+        yield (waiting or Framed()).frame(TransactionTag(csn, max(part, 0)), schema_id, timestamp_ms)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -610,14 +577,6 @@ class Tablet:
     def _check_serving(self) -> None:
         if self._refusal is not None:
             raise copy(self._refusal)
-
-
-def _framed(changes: Changes) -> _Framed:
-    """Changes as the log has them."""
-    body = None if changes.rows is None else changes.rows.serialize()
-    if body is not None and body.size > BODY_BYTES_MAX:
-        raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
-    return _Framed(changes.count, body)
 
 
 def _interrupted() -> KolkError:
