@@ -13,6 +13,7 @@ from kolk.errors import (
     KolkError,
     PermissionDenied,
     StagingGone,
+    TimedOut,
     TooManyStagings,
 )
 from kolk.model.options import MergeMode
@@ -270,3 +271,27 @@ def test_names_and_numbers_that_cannot_be_are_refused(tx):
     assert tx.committed(table, events(1), app=app, version=2**63 - 1).verdict is Verdict.COMMITTED
     tx.reopen()
     assert tx.committed(tx.db.table("t"), events(1), app=app, version=2**63 - 1).verdict is Verdict.DUPLICATE
+
+
+def test_rows_after_a_put_whose_outcome_nobody_knows_are_not_taken_for_its_rows(tx, monkeypatch):
+    """The batch of the first was staged and its answer lost; another one must not go under its number."""
+    table = tx.totals()
+    one = table.transaction("a", 1)
+    one.put(events(1))
+    service, real = one._link.service, one._link.service.stage
+
+    def lost(*given):
+        real(*given)
+        raise TimedOut("as told")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(service, "stage", lost, raising=False)
+        with pytest.raises(TimedOut):
+            one.put(events(2))
+
+    with pytest.raises(StagingGone, match="run it again"):
+        one.put(events(3))
+    with pytest.raises(StagingGone, match="run it again"):
+        one.commit()
+    assert tx.rows(table) == {}
+    assert tx.files() == set()
