@@ -179,16 +179,18 @@ with kolk.connect(sys.argv[1]) as db:
         except kolk.errors.UnknownAggregate as error:
             print(error)
     print(db.tables())
+print(kolk.functions.avg_of(pa.array([{"sum": 3.0, "count": 2}])).to_pylist())
 try:
-    kolk.functions
+    kolk.functions.rb_build
 except kolk.errors.UnknownAggregate as error:
     print(error)
 """
     lines = run(script, str(tmp_path / "data"), "pyroaring", "datasketches").splitlines()
 
     assert lines[2] == "[]"
-    assert len(lines) == 4
-    assert all("pip install 'kolk[sketches]'" in line for line in (*lines[:2], lines[3]))
+    assert lines[3] == "[1.5]"
+    assert len(lines) == 5
+    assert all("pip install 'kolk[sketches]'" in line for line in (*lines[:2], lines[4]))
 
 
 def test_the_module_is_reachable_from_kolk_and_lists_what_it_has():

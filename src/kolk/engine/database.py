@@ -165,7 +165,6 @@ class Engine(KeepingCalls, TransactionCalls):
     def create_table(self, spec: TableSpec, *, if_not_exists: bool = False) -> TableInfo:
         """Make a table. With ``if_not_exists`` an existing one is the answer, whatever it is like."""
         self.check_usable()
-        spec.schema.check_functions()
         spec = spec.in_zone(self._zone())
         self._partitions.check_room(spec, self._lives.wanted(spec))
         try:

@@ -207,12 +207,20 @@ class Merger:
             # What nothing is left of after a retraction is no row.
             ends = prepared.taken & ~_any_left(rows, [column.name for column in self.schema.value_columns])
             accepted &= ~ends
-        for column in self.schema.value_columns:
-            nulls = rows.column(column.name).is_null().to_numpy(zero_copy_only=False) if not column.nullable else ends
-            if not column.nullable and (nulls & accepted).any():
-                raise InvalidRows(f"the column {column.name!r} is NOT NULL, but a row would have nothing left in it")
+        self._check_left(rows, accepted)
         verdicts = _verdicts(prepared, olds, found, accepted, rows, self._encode(rows))
         return replace(verdicts, stored=stored, deleted=found & ends)
+
+    def _check_left(self, rows: pa.RecordBatch, accepted: Mask) -> None:
+        """A retraction may leave nothing in a column, which one that is NOT NULL does not take."""
+        for column in self.schema.value_columns:
+            array = rows.column(column.name)
+            if (
+                not column.nullable
+                and array.null_count
+                and pc.any(pc.and_(array.is_null(), pa.array(accepted))).as_py()
+            ):
+                raise InvalidRows(f"the column {column.name!r} is NOT NULL, but a row would have nothing left in it")
 
     def _upsert(self, prepared: Prepared, olds: pa.BinaryArray, found: Mask) -> Verdicts:
         assert prepared.values is not None

@@ -30,7 +30,7 @@ class _Settings(msgspec.Struct, frozen=True):
     folder: str
     server: dict[str, Any]
     engine: dict[str, Any]
-    path: list[str]
+    path: list[str] = []
 
 
 class _Ready(msgspec.Struct, frozen=True):
