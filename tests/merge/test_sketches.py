@@ -163,7 +163,7 @@ def test_values_are_hashed_as_the_library_hashes_them(name):
     ]
 
     for given_, expected in columns:
-        state = States("c", CODECS[name](11), takes_values=True).accumulate(given_, Groups(np.array([0]), len(given_)))
+        state = States(CODECS[name](11), takes_values=True).accumulate(given_, Groups(np.array([0]), len(given_)))
 
         assert state[0].as_py() == built(name, 11, expected)
 
@@ -315,7 +315,7 @@ def test_many_cpc_sketches_at_once_are_united_as_they_are_one_by_one():
 
 @distinct
 def test_groups_of_nulls_have_no_state_and_nulls_add_nothing(name, lg_k):
-    groups, function = Groups(np.array([0, 2, 3]), 5), States("c", CODECS[name](lg_k), takes_values=True)
+    groups, function = Groups(np.array([0, 2, 3]), 5), States(CODECS[name](lg_k), takes_values=True)
 
     states = function.accumulate(pa.array(["x", None, None, "y", "z"]), groups)
 

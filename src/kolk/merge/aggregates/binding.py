@@ -28,7 +28,7 @@ def _bitmap(column: Column, _: Schema, values: dict[str, Any]) -> Aggregator:
     with libraries():
         from kolk.merge.aggregates.bitmaps import Bitmaps32, Bitmaps64
     codec = Bitmaps32() if column.function.name == "rbm32" else Bitmaps64()
-    return States(column.name, codec, takes_values=values["input"] is not None)
+    return States(codec, takes_values=values["input"] is not None)
 
 
 def _sketch(column: Column, _: Schema, values: dict[str, Any]) -> Aggregator:
@@ -44,7 +44,7 @@ def _sketch(column: Column, _: Schema, values: dict[str, Any]) -> Aggregator:
         "cpc": lambda: Cpc(values["lg_k"]),
         "kll": lambda: Kll(values["k"]),
     }
-    return States(column.name, kinds[column.function.name](), takes_values=values["input"] is not None)
+    return States(kinds[column.function.name](), takes_values=values["input"] is not None)
 
 
 def _collected(column: Column, _: Schema, values: dict[str, Any]) -> Collected:

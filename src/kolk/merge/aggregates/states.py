@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from kolk.codec.buffers import Mask, check_bytes
-from kolk.errors import InvalidRows, UnknownAggregate
+from kolk.errors import UnknownAggregate
 from kolk.merge.groups import Groups, spread
 
 _LIBRARIES = ("pyroaring", "datasketches")
@@ -43,7 +43,6 @@ class Codec(Protocol):
 class States:
     """A column of such states. With ``takes_values`` a put gives what is in them, otherwise it gives states."""
 
-    column: str
     codec: Codec
     takes_values: bool
 
@@ -53,8 +52,7 @@ class States:
             self.check(inputs)
             return self.merge(inputs, groups)
         live, left, present = _live(inputs, groups)
-        with _in_column(self.column):
-            values = self.codec.values(live)
+        values = self.codec.values(live)
         bounds = zip(left.starts.tolist(), left.ends.tolist(), strict=True)
         return spread(_binary([self.codec.build(values[start:end]) for start, end in bounds]), present)
 
@@ -66,10 +64,9 @@ class States:
         return spread(_binary([self.codec.merged(found[start:end]) for start, end in bounds]), present)
 
     def check(self, states: pa.Array) -> None:
-        """Each by itself; the error says in which column."""
-        with _in_column(self.column):
-            for state in states.drop_null().to_pylist():
-                self.codec.check(state)
+        """Each by itself."""
+        for state in states.drop_null().to_pylist():
+            self.codec.check(state)
 
 
 @contextmanager
@@ -83,14 +80,6 @@ def libraries() -> Iterator[None]:
         raise UnknownAggregate(
             f"bitmaps and sketches need {error.name}, which is not installed here; pip install 'kolk[sketches]'"
         ) from None
-
-
-@contextmanager
-def _in_column(name: str) -> Iterator[None]:
-    try:
-        yield
-    except InvalidRows as error:
-        raise InvalidRows(f"the column {name!r}: {error}; nothing was written") from None
 
 
 def _live(values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups, Mask]:
