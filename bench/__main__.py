@@ -15,10 +15,24 @@ from bench.reads import changelog, get
 from bench.report import show, write_json
 from bench.scans import scan
 from bench.snapshots import snapshot
+from bench.transactions import transactions
 
 _BENCHES = {
     bench.__name__: bench
-    for bench in (put, aggregation, owners, get, scan, changelog, partitions, network, snapshot, reopen, memory)
+    for bench in (
+        put,
+        transactions,
+        aggregation,
+        owners,
+        get,
+        scan,
+        changelog,
+        partitions,
+        network,
+        snapshot,
+        reopen,
+        memory,
+    )
 }
 
 

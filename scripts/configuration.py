@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/configuration.md"
 SECTIONS = {"ServerConfig": "server", "EngineConfig": "engine"}
 
 HEAD = ("| setting | type | default | why |", "|---|---|---|---|")
-WORDS = {"str": "text", "str | None": "text", "Durability": "text"}
+WORDS = {"str": "text", "str | None": "text", "Durability": "text", "tuple[str, ...]": "list of text"}
 
 TEXT = """# Configuration
 
@@ -66,7 +66,7 @@ def text_of(node: ast.stmt | None) -> str:
 def shown(value: ast.expr, constants: dict[str, int]) -> str:
     """A default as it is written in TOML; products of MIB in words."""
     text = ast.unparse(value)
-    if text == "None":
+    if text in ("None", "()"):
         return "none"
     if text.startswith("Durability."):
         return f"`{text.removeprefix('Durability.').lower()}`"

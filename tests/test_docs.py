@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/guide.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/aggregation.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -70,3 +70,21 @@ def test_the_slow_reader_of_the_lease_example_has_the_table_of_then_and_of_now()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The report is right, then and now." in done.stdout
     assert "leases left: 0" in done.stdout
+
+
+def test_the_counters_of_the_aggregation_example_are_what_one_job_would_have_made():
+    example = [sys.executable, str(ROOT / "examples" / "aggregate.py")]
+
+    done = subprocess.run(example, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kill -9 the server" in done.stdout
+    assert "Every row is right." in done.stdout
+
+
+def test_the_tables_of_aggregate_functions_are_current():
+    check = [sys.executable, str(ROOT / "scripts" / "functions.py"), "--check"]
+
+    done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stdout + done.stderr

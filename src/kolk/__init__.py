@@ -10,6 +10,8 @@ RocksDB, and ``kolk --help`` needs no Arrow.
 
 import importlib
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
     from kolk.client.lease import Lease
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
+    from kolk.client.transaction import Transaction
     from kolk.model.backup import BackupInfo
+    from kolk.model.custom import register_aggregate
     from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
     from kolk.model.follower import Follower
     from kolk.model.lease import LeaseInfo
     from kolk.model.partition import Partition, PartitionEvent
     from kolk.model.schema import Column, Schema
     from kolk.model.snapshot import SnapshotInfo
+    from kolk.model.transaction import TransactionInfo
     from kolk.server.child import ServerProcess
 
 __version__ = "0.1.0"
@@ -60,9 +65,12 @@ __all__ = [
     "ServerProcess",
     "SnapshotInfo",
     "Table",
+    "Transaction",
+    "TransactionInfo",
     "WidenColumn",
     "connect",
     "errors",
+    "register_aggregate",
     "start",
 ]
 
@@ -87,7 +95,10 @@ _HOMES = {
     "ServerProcess": "kolk.server.child",
     "SnapshotInfo": "kolk.model.snapshot",
     "Table": "kolk.client.table",
+    "Transaction": "kolk.client.transaction",
+    "TransactionInfo": "kolk.model.transaction",
     "WidenColumn": "kolk.model.evolution",
+    "register_aggregate": "kolk.model.custom",
 }
 
 
@@ -145,24 +156,32 @@ def connect(
 
 
 def start(
-    folder: str | os.PathLike[str], *, config: EngineConfig | None = None, server: ServerConfig | None = None
+    folder: str | os.PathLike[str],
+    *,
+    config: EngineConfig | None = None,
+    server: ServerConfig | None = None,
+    load: Sequence[str] = (),
 ) -> "ServerProcess":
     """Start a server for a folder in a child process, which ends with this one: ``kolk.start("./data").url``.
 
-    It takes free ports on this machine unless ``server`` says otherwise.
+    It takes free ports on this machine unless ``server`` says otherwise. ``load`` names modules that it imports first,
+    such as those that register aggregate functions.
     """
     from kolk.server.child import ServerProcess
 
     if not isinstance(folder, str | os.PathLike) or "://" in str(folder) or "\0" in str(folder):
         raise InvalidArgument(f"give the path of a folder, not {folder!r}")
     path = Path(os.fsdecode(folder))
-    return ServerProcess(path, server or ServerConfig(port=0, http_port=0), config or EngineConfig())
+    settings = server or ServerConfig(port=0, http_port=0)
+    if load:
+        settings = replace(settings, load=(*settings.load, *([load] if isinstance(load, str) else load)))
+    return ServerProcess(path, settings, config or EngineConfig())
 
 
 def __getattr__(name: str) -> Any:
-    """The classes, and ``kolk.aio``, are imported when somebody asks for them."""
-    if name == "aio":
-        return importlib.import_module("kolk.aio")
+    """The classes, ``kolk.aio`` and ``kolk.functions`` are imported when somebody asks for them."""
+    if name in ("aio", "functions"):
+        return importlib.import_module(f"kolk.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kolk' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
@@ -170,4 +189,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "aio"})
+    return sorted({*globals(), *_HOMES, "aio", "functions"})

@@ -15,8 +15,18 @@ import kolk
 from kolk.client.aio import AsyncDatabase, AsyncTable, open_database
 from kolk.client.aio_lease import AsyncLease
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan
+from kolk.client.aio_transaction import AsyncTransaction
 
-__all__ = ["AsyncBootstrap", "AsyncChangelog", "AsyncDatabase", "AsyncLease", "AsyncScan", "AsyncTable", "connect"]
+__all__ = [
+    "AsyncBootstrap",
+    "AsyncChangelog",
+    "AsyncDatabase",
+    "AsyncLease",
+    "AsyncScan",
+    "AsyncTable",
+    "AsyncTransaction",
+    "connect",
+]
 
 
 async def connect(target: str | os.PathLike[str], **options: Any) -> AsyncDatabase:

@@ -88,6 +88,10 @@ class EngineConfig:
     """How long rows that are being staged for a transaction wait for more of them."""
     txn_staging_ttl_seconds: float = 86_400.0
     """How long staged rows wait for their commit."""
+    txn_open_max: int = 512
+    """Most handles that rows are being staged under at the same time. Each is an open file."""
+    txn_handles_max: int = 100_000
+    """Most handles at the same time, sealed ones included. Each is a file until it is committed."""
     txn_staging_bytes_max: int = 16 * 1024 * MIB
     """Most bytes that are staged for transactions at the same time."""
     txn_app_bytes_max: int = 4 * 1024 * MIB
@@ -140,8 +144,11 @@ class ServerConfig:
     Without it they make none."""
     drain_seconds: float = 10.0
     """How long a server that was told to stop lets calls that run finish."""
+    load: tuple[str, ...] = ()
+    """Python modules to import when the server starts, such as those that call `kolk.register_aggregate`."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "load", _modules(self.load))
         _check_numbers(self)
         if not 0 < self.disk_used_max <= 1:
             raise InvalidArgument(f"disk_used_max is a share between 0 and 1, not {self.disk_used_max!r}")
@@ -184,6 +191,18 @@ def _check_number(name: str, value: object, *, whole: bool) -> None:
             raise InvalidArgument(f"{name} is a number from {least} to 65535, not {value!r}")
     elif isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
         raise InvalidArgument(f"{name} is a positive {'whole ' if whole else ''}number, not {value!r}")
+
+
+def _modules(given: object) -> tuple[str, ...]:
+    """One may be given by itself, and TOML has lists."""
+    listed = [given] if isinstance(given, str) else given
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list | tuple) else []
+    if not isinstance(listed, list | tuple) or len(names) < len(listed):
+        raise InvalidArgument(f"load is a list of names of Python modules, not {given!r}")
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise InvalidArgument(f"load: {name!r} is not the name of a Python module, such as my_aggregates")
+    return tuple(names)
 
 
 def _durability(given: object) -> Durability:

@@ -100,7 +100,8 @@ class InvalidSchema(InvalidInput):
 
 
 class UnknownAggregate(InvalidSchema):
-    """There is no aggregate function of this name; one of your own must be registered wherever the table is used."""
+    """There is no aggregate function of this name, or not in this version; one of your own must be registered wherever
+    the table is used."""
 
     code = 18
 

@@ -41,10 +41,13 @@ def test_every_setting_can_be_set():
     for section, config in SECTIONS.items():
         for field in fields(config):
             name, value = f"{section}.{field.name}", field.default
-            text = value.value if isinstance(value, Durability) else str(value).lower()
+            text = value.value if isinstance(value, Durability) else "[]" if value == () else str(value).lower()
             if value is not None:
                 assert read_settings(None, parse_set([f"{name}={text}"])) == (ServerConfig(), EngineConfig())
     assert read_settings(None, parse_set(["server.backup_folder=/b"]))[0] == ServerConfig(backup_folder="/b")
+    for text in ('server.load=["a.b", "c"]', "server.load=['a.b', 'c']"):
+        assert read_settings(None, parse_set([text]))[0] == ServerConfig(load=("a.b", "c"))
+    assert read_settings(None, parse_set(["server.load=a.b"]))[0].load == ("a.b",)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kolk.cli.inputs import InputFormat, opened
+from kolk.cli.inputs import InputFormat, Shape, opened
 from kolk.cli.parsing import Misfit, parse, parse_json
 from kolk.cli.values import csv_lines, json_lines, json_values
 from kolk.model.types import DataType
@@ -26,7 +26,7 @@ def read_back(data: bytes, format: InputFormat, schema, rows):
         file = Path(folder) / "rows"
         file.write_bytes(data)
         with opened(str(file), format) as source:
-            pieces = list(source.pieces(schema, schema.columns, rows=rows))
+            pieces = list(source.pieces(Shape(known=schema.names, wanted=schema.columns), rows=rows))
     return pa.concat_tables(pieces).combine_chunks()
 
 

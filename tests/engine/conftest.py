@@ -4,6 +4,7 @@ import pytest
 from tests.engine.lease_bench import D0, D3, E0, P0, P1, P5, LeaseBench
 from tests.engine.scan_bench import ScanBench
 from tests.engine.snapshot_bench import SnapshotBench
+from tests.engine.transaction_bench import TransactionBench
 
 
 @pytest.fixture
@@ -63,3 +64,22 @@ def snapshot_bench(tmp_path):
 @pytest.fixture
 def taken(snapshot_bench):
     return snapshot_bench()
+
+
+@pytest.fixture
+def transaction_bench(tmp_path):
+    """Make an engine whose disk and catalog fail when told to, with settings of its own."""
+    made = []
+
+    def make(**settings):
+        made.append(TransactionBench(tmp_path / f"data{len(made)}", **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def tx(transaction_bench):
+    return transaction_bench()

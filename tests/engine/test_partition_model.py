@@ -26,7 +26,12 @@ from kolk.testing.clock import ManualClock
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 SETTINGS = kolk.EngineConfig(
-    durability="process", kv_block_cache_bytes=2**22, kv_write_buffer_bytes=2**22, buckets_open_max=2, scan_page_rows=2
+    durability="process",
+    kv_block_cache_bytes=2**22,
+    kv_write_buffer_bytes=2**22,
+    buckets_open_max=2,
+    scan_page_rows=2,
+    scans_per_bucket_max=1_000,
 )
 SCHEMA = kolk.Schema(
     [kolk.Column("day", "string"), kolk.Column("key", "int"), kolk.Column("value", "int")], primary_key=["day", "key"]

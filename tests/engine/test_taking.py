@@ -207,12 +207,12 @@ def test_a_bucket_that_changes_after_the_look_is_taken_as_well(taken, monkeypatc
     taken.take(table)
     look, late = taking.Taking._look, []
 
-    def late_look(self, info, buckets, changed, made):
+    def late_look(self, info, buckets, changed, *rest):
         idle = [bucket for bucket in buckets if bucket not in changed]
         late.append(len(idle))
         for bucket in idle[:1]:
             table.put([{"id": ids[bucket.name][0], "n": len(late)}])
-        return look(self, info, buckets, changed, made)
+        return look(self, info, buckets, changed, *rest)
 
     monkeypatch.setattr(taking.Taking, "_look", late_look)
     table.put([{"id": ids["3"][0], "n": 77}])

@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from tests.faults.mutations import get_message, put_message
+from tests.faults.mutations import get_message, put_message, stage_message
 from tests.faults.targets import UNKNOWN_SCAN, Targets
 
 from kolk.codec.token import KEY_BYTES, Token, Tokens
 from kolk.model.scan import Place
 from kolk.wire import messages as m
+from kolk.wire import transactions as t
 
 LONG = 1_000_000
 DEEP = 500
@@ -34,6 +35,11 @@ def ipc_messages(batch: pa.RecordBatch, **options: Any) -> list[bytes]:
 def _put(table: int, schema: pa.Schema, rows: bytes) -> bytes:
     head = m.Put(table=table, writer=bytes(16), seq=0, schema=schema.serialize().to_pybytes())
     return m.join(head, pa.py_buffer(rows)).to_pybytes()
+
+
+def _stage(table: int, schema: pa.Schema, rows: bytes) -> bytes:
+    fields = {"handle": "b" * 32, "app": "bomb", "version": 1, "table": table, "schema_id": 1, "number": 0}
+    return m.join(t.Stage(**fields, schema=schema.serialize().to_pybytes()), pa.py_buffer(rows)).to_pybytes()
 
 
 def _head(encoded: bytes) -> bytes:
@@ -79,6 +85,12 @@ def bomb_calls(targets: Targets) -> dict[str, bytes]:
         "zstd": _put(targets.events, ours, ipc_messages(events, compression="zstd")[-1]),
         "lz4": _put(targets.events, ours, ipc_messages(events, compression="lz4")[-1]),
         "a deep type": _put(targets.events, _deep_schema(), b""),
+        "staged zstd": _stage(targets.events, ours, ipc_messages(events, compression="zstd")[-1]),
+        "a deep type, staged": _stage(targets.events, _deep_schema(), b""),
+        "a batch far behind": stage_message(targets.events, targets.event_batch, number=2**63 - 1),
+        "a path for a handle": stage_message(targets.events, targets.event_batch, handle="../" * 10 + "xy"),
+        "a long app": stage_message(targets.events, targets.event_batch, app="x" * LONG),
+        "10,000 columns, staged": stage_message(targets.rows, targets.batch, columns=list(range(10_000))),
         "deep lists": _head(b"\x91" * 100_000),
         "deep maps": _head(b"\x81\xa1a" * 100_000),
         "a long list": _head(b"\xdd\xff\xff\xff\xff"),
@@ -102,6 +114,7 @@ def bomb_calls(targets: Targets) -> dict[str, bytes]:
         rows = batch.serialize().to_pybytes()
         found[f"{name}, its own schema"] = _put(targets.events, batch.schema, rows)
         found[f"{name}, our schema"] = _put(targets.events, ours, rows)
+        found[f"{name}, staged"] = _stage(targets.events, ours, rows)
     for place, message in enumerate(ipc_messages(words)):
         found[f"dictionary message {place}"] = _put(targets.events, ours, message)
     return found
@@ -142,6 +155,15 @@ def bomb_heads() -> dict[str, bytes]:
         "joining a long id": m.encode(m.JoinScan(scan="0" * LONG)),
         "closing a long id": m.encode(m.CloseScan(scan="0" * LONG)),
         "closing a long nonce": m.encode(m.CloseScan(nonce="0" * LONG)),
+        "a commit of nothing": m.encode(t.Commit(app="bomb", version=1, tables=[])),
+        "a commit of 20,000 tables": m.encode(
+            t.Commit(app="bomb", version=1, tables=[t.CommitTable(number, []) for number in range(20_000)])
+        ),
+        "a commit of 100,000 handles": m.encode(
+            t.Commit(app="bomb", version=1, tables=[t.CommitTable(1, [f"{n:032x}" for n in range(100_000)])])
+        ),
+        "a commit of a long app": m.encode(t.Commit(app="x" * LONG, version=1, tables=[t.CommitTable(1, [])])),
+        "discarding 100,000 handles": m.encode(t.Discard([f"{n:032x}" for n in range(100_000)])),
         "deep lists": b"\x91" * 100_000,
         "a long list": b"\xdd\xff\xff\xff\xff",
         "5 MB of noise": b"\xc1" * (5 * 2**20),

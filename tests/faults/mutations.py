@@ -9,8 +9,10 @@ import msgspec
 import pyarrow as pa
 
 from kolk.wire import messages as m
+from kolk.wire import transactions as t
 from kolk.wire.rows import encode_rows, encode_schema
 
+HANDLE = "0123456789abcdef" * 2
 EXTREMES = (0, 1, -1, 2**7, 2**15, 2**31 - 1, 2**31, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63))
 UNSIGNED = (2**63, 2**64 - 1)
 TEXTS = (
@@ -38,6 +40,13 @@ def get_message(table: int, keys: pa.RecordBatch, **changes: Any) -> bytes:
     """A good lookup, or one whose head is changed."""
     head = m.Get(table=table, schema=encode_schema(keys.schema))
     return m.join(msgspec.structs.replace(head, **changes), encode_rows(keys)).to_pybytes()
+
+
+def stage_message(table: int, rows: pa.RecordBatch, **changes: Any) -> bytes:
+    """Good rows for a transaction, or such whose head is changed."""
+    fields = {"handle": HANDLE, "app": "app", "version": 1, "table": table, "schema_id": 1, "number": 0}
+    head = t.Stage(**fields | {"schema": encode_schema(rows.schema)} | changes)
+    return m.join(head, encode_rows(rows)).to_pybytes()
 
 
 class Mutations:

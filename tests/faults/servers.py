@@ -40,7 +40,8 @@ class Server:
             _close(self._process)
         self._process, self._next = self._next, self._launched()
         engine = {**asdict(self._engine), "durability": self._engine.durability.value}
-        settings = {"folder": str(self._folder), "server": asdict(ServerConfig(**self._settings)), "engine": engine}
+        server = asdict(ServerConfig(**self._settings))
+        settings = {"folder": str(self._folder), "server": server, "engine": engine, "path": []}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(settings).encode() + b"\n")
         self._process.stdin.flush()

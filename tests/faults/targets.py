@@ -10,11 +10,12 @@ from time import perf_counter
 
 import pyarrow as pa
 from tests.faults.attacker import Attacker, Ticks
-from tests.faults.mutations import get_message, put_message
+from tests.faults.mutations import HANDLE, get_message, put_message, stage_message
 from tests.faults.servers import PATIENCE_SECONDS, Server
 
 import kolk
 from kolk.wire import messages as m
+from kolk.wire import transactions as t
 
 MIB = 2**20
 SCAN_SECONDS = 3_600
@@ -81,6 +82,9 @@ class Targets:
             put_message(self.rows, self.keys, action="delete"),
             put_message(self.rows, self.keys, action="delete", columns=["price"]),
             put_message(self.events, self.event_batch),
+            stage_message(self.rows, self.batch),
+            stage_message(self.rows, self.keys, handle="1" * 32, action="delete", columns=[2]),
+            stage_message(self.events, self.event_batch, handle="2" * 32),
             get_message(self.rows, self.keys),
             get_message(self.rows, self.keys, names=["key", "price"]),
             get_message(self.rows, self.keys.select(["key"]).slice(0, 1), prefix=1),
@@ -126,6 +130,10 @@ class Targets:
             m.CloseScan(scan=UNKNOWN_SCAN),
             m.CloseScan(nonce="nobody's"),
             m.ListScans(),
+            t.SealHandle(handle=HANDLE, app="app", version=1, table=self.rows, schema_id=1, batches=1),
+            t.Commit(app="app", version=1, tables=[t.CommitTable(self.rows, ["3" * 32])], rows=6, checksum=1),
+            t.Discard(handles=[HANDLE, "1" * 32]),
+            t.ListTransactions(after="a"),
         ]
         return [m.encode(head) for head in heads]
 

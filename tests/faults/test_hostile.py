@@ -201,9 +201,9 @@ def test_an_error_of_a_stream_arrives_whatever_text_is_in_it(server, targets, te
 @pytest.mark.parametrize(
     "changes",
     [
-        {"delete": True, "columns": ["key"]},
-        {"delete": True, "columns": ["part", "price"]},
-        {"delete": True, "columns": []},
+        {"action": "delete", "columns": ["key"]},
+        {"action": "delete", "columns": ["part", "price"]},
+        {"action": "delete", "columns": []},
     ],
     ids=["a key", "a part of a key", "nothing"],
 )

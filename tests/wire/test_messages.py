@@ -18,6 +18,7 @@ from kolk.model.scan import Resumed, ScanInfo
 from kolk.model.snapshot import SnapshotInfo
 from kolk.wire import keeping as k
 from kolk.wire import messages as m
+from kolk.wire import transactions as t
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 IDS = st.integers(0, 2**63 - 1)
@@ -36,6 +37,18 @@ VERSIONS = st.integers(0, 65_535)
 COLUMNS = st.builds(
     m.ColumnText, name=TEXTS, type=TEXTS, nullable=st.booleans(), default=st.none() | TEXTS, agg=st.none() | TEXTS
 )
+APPS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=256)
+HANDLES = st.text("0123456789abcdef", min_size=32, max_size=32)
+OF_HANDLE = {
+    "handle": HANDLES,
+    "app": APPS,
+    "version": IDS,
+    "table": IDS,
+    "schema_id": VERSIONS,
+    "action": TEXTS,
+    "columns": st.none() | st.lists(IDS, max_size=4),
+    "mode": TEXTS,
+}
 
 ACTIONS = st.one_of(
     st.builds(m.Hello, protocol=INT64, client=TEXTS),
@@ -98,6 +111,21 @@ ACTIONS = st.one_of(
     st.builds(k.DropLease, lease=LEASE_IDS, generation=st.none() | IDS),
     st.builds(k.GetLease, lease=LEASE_IDS),
     st.builds(k.ListLeases),
+    st.builds(t.SealHandle, **OF_HANDLE, batches=IDS),
+    st.builds(
+        t.Commit,
+        app=APPS,
+        version=IDS,
+        tables=st.lists(
+            st.builds(t.CommitTable, table=IDS, handles=st.lists(HANDLES, max_size=3), truncate=st.booleans()),
+            min_size=1,
+            max_size=3,
+        ),
+        rows=st.none() | IDS,
+        checksum=st.none() | IDS,
+    ),
+    st.builds(t.Discard, handles=st.lists(HANDLES, max_size=3)),
+    st.builds(t.ListTransactions, after=st.none() | TEXTS),
 )
 CALLS = st.one_of(
     st.builds(
@@ -139,6 +167,7 @@ CALLS = st.one_of(
         token=TEXTS,
         buckets=BUCKETS,
     ),
+    st.builds(t.Stage, **OF_HANDLE, number=IDS, schema=st.binary(max_size=40)),
 )
 TICKETS = st.one_of(
     st.builds(m.ReadScan, scan=SCAN_IDS, token=TEXTS, buckets=BUCKETS),

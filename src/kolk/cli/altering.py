@@ -17,6 +17,7 @@ from kolk.cli.notes import note
 if TYPE_CHECKING:
     from kolk.client.table import Table
     from kolk.model.evolution import Operation
+    from kolk.model.schema import Schema
     from kolk.model.tokens import Reader
 
 Repeated = list[str] | None
@@ -126,6 +127,13 @@ def _pair(text: str, flag: str, example: str) -> tuple[str, str]:
     return left.strip(), right.strip()
 
 
+def _functions(schema: "Schema") -> dict[str, Any]:
+    import pyarrow as pa
+
+    shown = [None if column.agg is None else str(column.agg) for column in schema.columns]
+    return {"aggregate": pa.array(shown, pa.string())} if schema.aggregates else {}
+
+
 def _show(table: "Table", style: Any) -> None:
     import pyarrow as pa
 
@@ -135,6 +143,7 @@ def _show(table: "Table", style: Any) -> None:
     rows = {
         "column": pa.array(schema.names, pa.string()),
         "type": pa.array([str(column.type) for column in schema.columns], pa.string()),
+        **_functions(schema),
         "nullable": pa.array([column.nullable for column in schema.columns], pa.bool_()),
         "default": pa.array([column.default for column in schema.columns], pa.string()),
         "key": pa.array([name in schema.primary_key for name in schema.names], pa.bool_()),

@@ -7,7 +7,7 @@ flag after the command beats one before it. The decorators build the signature t
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,7 @@ class Common:
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plaintext: bool = False
+    load: list[str] = field(default_factory=list)
     debug: bool = False
 
     @property
@@ -59,6 +60,14 @@ class Common:
             raise NotFound(f"there is no database in {self.target}; `kolk table create` makes one, or correct --url")
         return kolk.connect(self.target)
 
+    def load_modules(self) -> None:
+        """Import the modules that were named: before anything is read that names their functions."""
+        names = self.load or os.environ.get("KOLK_LOAD", "").replace(",", " ").split()
+        if names:
+            from kolk.runtime.modules import load_modules
+
+            load_modules(names)
+
     def _proofs(self) -> dict[str, Any]:
         """What the server needs to know of us, and we of it; only what was given."""
         given = {
@@ -83,6 +92,10 @@ def _secret(file: Path | None) -> str | None:
 _DEBUG: dict[str, Any] = {
     "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
 }
+_LOAD = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE", help="Import a Python module first; repeatable. [KOLK_LOAD]"),
+]
 _CONNECTION: dict[str, Any] = {
     "url": Annotated[
         str | None,
@@ -100,12 +113,18 @@ _CONNECTION: dict[str, Any] = {
     "allow_plaintext": Annotated[
         bool, typer.Option("--allow-plaintext", help="Send the token to another machine without TLS.")
     ],
+    "load": _LOAD,
 }
 
 
 def local(command: Callable[..., None]) -> Callable[..., None]:
     """A command that works on this machine: it has ``--debug`` alone, and is not told of it."""
     return _extended(command, _DEBUG, is_told=False)
+
+
+def loading(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that works on this machine and may be given modules to load."""
+    return _extended(command, {"load": _LOAD, **_DEBUG}, is_told=False)
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
@@ -122,6 +141,8 @@ def _extended(command: Callable[..., None], options: dict[str, Any], *, is_told:
             value = given.pop(name)
             if value:
                 setattr(common, name, value)
+        if "load" in options:
+            common.load_modules()
         command(*([common] if is_told else []), **given)
 
     first = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

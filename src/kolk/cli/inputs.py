@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from kolk.cli.failures import Misuse
 from kolk.cli.parsing import DECODER, Misfit, parse, parse_json
 from kolk.errors import InvalidRows
-from kolk.model.schema import Column, Schema
+from kolk.model.schema import CHANGE_COLUMN_NAMES, Column
 from kolk.model.translation import filled
 
 BLOCK_BYTES = 8 * 2**20
@@ -57,6 +57,16 @@ _ENDINGS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is read of a file: the columns that it may have, those that are wanted, and which of these are left out if
+    the file lacks them. Other wanted ones then have their default, or else are null throughout, if they may be."""
+
+    known: Collection[str]
+    wanted: Sequence[Column]
+    optional: Collection[str] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An open file of rows. ``size`` is its bytes, or None for a pipe."""
@@ -71,12 +81,9 @@ class Source:
         """How many bytes of it are read."""
         return self._raw.tell() if self.size is not None else 0
 
-    def pieces(self, schema: Schema, wanted: Sequence[Column], *, rows: int, skip: int = 0) -> Iterator[pa.Table]:
-        """The wanted columns, at most so many rows at a time, without the first ``skip`` rows.
-
-        A column that the file has not has its default, or else is null throughout, if it may be; one that the table has
-        not is refused.
-        """
+    def pieces(self, shape: Shape, *, rows: int, skip: int = 0) -> Iterator[pa.Table]:
+        """The wanted columns, at most so many rows at a time, without the first ``skip`` rows; a column that is not
+        known is refused."""
         read = {
             InputFormat.PARQUET: self._parquet,
             InputFormat.ARROW: self._arrow,
@@ -84,13 +91,13 @@ class Source:
             InputFormat.JSON: self._json,
         }[self.format]
         place = skip
-        for piece in _in_pieces(self._explained(read(schema, wanted)), rows, skip):
-            yield self._typed(piece, wanted, place)
+        for piece in _in_pieces(self._explained(read(shape)), rows, skip):
+            yield self._typed(piece, shape, place)
             place += piece.num_rows
 
-    def missing(self, names: Sequence[str], wanted: Sequence[Column]) -> list[Column]:
+    def missing(self, names: Sequence[str], shape: Shape) -> list[Column]:
         """The wanted columns that are not among the file's; an error if one of them has neither default nor null."""
-        absent = [column for column in wanted if column.name not in names]
+        absent = [each for each in shape.wanted if each.name not in names and each.name not in shape.optional]
         needed = [column.name for column in absent if not column.nullable and column.default is None]
         if needed:
             raise InvalidRows(
@@ -115,23 +122,23 @@ class Source:
 
     # --- inside
 
-    def _parquet(self, schema: Schema, wanted: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def _parquet(self, shape: Shape) -> Iterator[pa.RecordBatch]:
         file = pq.ParquetFile(self._seekable())
-        self._check_known(file.schema_arrow.names, schema)
-        there = [column.name for column in wanted if column.name in file.schema_arrow.names]
+        self._check_known(file.schema_arrow.names, shape)
+        there = [column.name for column in shape.wanted if column.name in file.schema_arrow.names]
         yield from file.iter_batches(batch_size=65_536, columns=there)
 
-    def _arrow(self, schema: Schema, wanted: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def _arrow(self, shape: Shape) -> Iterator[pa.RecordBatch]:
         reader = _open_arrow(self._file)
-        self._check_known(reader.schema.names, schema)
+        self._check_known(reader.schema.names, shape)
         if isinstance(reader, pa.RecordBatchFileReader):
             yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
         else:
             yield from reader
 
-    def _csv(self, schema: Schema, wanted: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def _csv(self, shape: Shape) -> Iterator[pa.RecordBatch]:
         texts = pc_csv.ConvertOptions(
-            column_types={name: pa.string() for name in schema.names},
+            column_types={name: pa.string() for name in shape.known},
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -144,21 +151,23 @@ class Source:
             if "Empty CSV" in str(error):
                 return
             raise
-        self._check_known(reader.schema.names, schema)
+        self._check_known(reader.schema.names, shape)
         yield from reader
 
-    def _json(self, schema: Schema, wanted: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def _json(self, shape: Shape) -> Iterator[pa.RecordBatch]:
         """Typed at once, a column after the other: Arrow has no type for whatever JSON may hold."""
-        known = frozenset(schema.names)
+        known = frozenset(shape.known)
         row = 0
         for objects in self._json_objects():
             for place, one in enumerate(objects):
                 if not one.keys() <= known:
-                    self._check_known(list(one), schema, f", row {row + place + 1:,}")
+                    self._check_known(list(one), shape, f", row {row + place + 1:,}")
             found = [
-                column for column in wanted if column.default is not None or any(column.name in one for one in objects)
+                column
+                for column in shape.wanted
+                if column.default is not None or any(column.name in one for one in objects)
             ]
-            self.missing([column.name for column in found], wanted)
+            self.missing([column.name for column in found], shape)
             arrays = [
                 self._placed(parse_json, [one.get(column.name, column.default) for one in objects], column, row)
                 for column in found
@@ -190,18 +199,20 @@ class Source:
         names = list(dict.fromkeys(name for one in objects for name in one))
         return pa.schema([(name, pa.array([_plain(one.get(name)) for one in objects]).type) for name in names])
 
-    def _typed(self, piece: pa.Table, wanted: Sequence[Column], row: int) -> pa.Table:
-        absent = {column.name for column in self.missing(piece.column_names, wanted)}
-        arrays: list[Any] = []
-        for column in wanted:
+    def _typed(self, piece: pa.Table, shape: Shape, row: int) -> pa.Table:
+        absent = {column.name for column in self.missing(piece.column_names, shape)}
+        found: dict[str, Any] = {}
+        for column in shape.wanted:
             if column.name in absent:
-                arrays.append(filled(column, piece.num_rows))
+                found[column.name] = filled(column, piece.num_rows)
+            elif column.name not in piece.column_names:
+                continue
             elif self.format is InputFormat.CSV:
                 texts = piece.column(column.name).combine_chunks()
-                arrays.append(self._placed(parse, texts, column, row))
+                found[column.name] = self._placed(parse, texts, column, row)
             else:
-                arrays.append(piece.column(column.name))
-        return pa.table(arrays, names=[column.name for column in wanted])
+                found[column.name] = piece.column(column.name)
+        return pa.table(list(found.values()), names=list(found))
 
     def _placed(self, read: Any, values: Any, column: Column, row: int) -> pa.Array:
         try:
@@ -209,11 +220,12 @@ class Source:
         except Misfit as misfit:
             raise InvalidRows(f"{self.name}, row {row + misfit.place + 1:,}: {misfit}") from None
 
-    def _check_known(self, names: Sequence[str], schema: Schema, where: str = "") -> None:
-        unknown = [name for name in names if name not in schema.names]
+    def _check_known(self, names: Sequence[str], shape: Shape, where: str = "") -> None:
+        unknown = [name for name in names if name not in shape.known]
         if unknown:
             raise InvalidRows(
-                f"{self.name}{where}: there is no column {unknown[0]!r} in the table; it has {_listed(schema.names)}"
+                f"{self.name}{where}: there is no column {unknown[0]!r} in the table; it has"
+                f" {_listed([name for name in shape.known if name not in CHANGE_COLUMN_NAMES])}"
             )
 
     def _explained(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

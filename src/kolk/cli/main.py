@@ -14,6 +14,7 @@ from kolk.cli import (
     backups,
     doctor,
     followers,
+    functions,
     leases,
     partitions,
     rows,
@@ -25,6 +26,7 @@ from kolk.cli import (
     tables,
     tail,
     tokens,
+    transactions,
 )
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import INTERRUPTED, report, say_misuse
@@ -92,11 +94,13 @@ rows.register(app)
 scan.register(app)
 tail.register(app)
 app.add_typer(tables.app, name="table")
+functions.register(app)
 app.add_typer(partitions.app, name="partition")
 app.add_typer(followers.app, name="follower")
 app.add_typer(scans.app, name="scans")
 app.add_typer(snapshots.app, name="snapshot")
 app.add_typer(leases.app, name="lease")
+app.add_typer(transactions.app, name="tx")
 status.register(app)
 serving.register(app)
 backups.register(app)

@@ -3,7 +3,8 @@
 import shlex
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from kolk.runtime.clock import SystemClock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kolk.cli.inputs import Source
+    from kolk.cli.inputs import Shape, Source
     from kolk.client.table import Table
 
 NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
@@ -42,6 +43,10 @@ def put(
         str | None,
         typer.Option("--columns", "-c", metavar="NAMES", help="Update only these; the others keep their values."),
     ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="accumulate, overwrite or merge_state.  [default: accumulate]"),
+    ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="The rows are keys: remove their rows.")] = False,
     batch_rows: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of one put.")] = 50_000,
     skip_rows: Annotated[
@@ -51,35 +56,39 @@ def put(
 ) -> None:
     """Insert, update or delete rows from a file or a pipe.
 
-    A column that the file lacks has its default, or else becomes null. Each batch is durable when the next one starts;
-    a failure says how many rows are, and how to go on.
+    A column that the file lacks has its default, or else becomes null; in an aggregation table it is left alone. A
+    file with a column _change_type is a changelog: -D rows are deleted, or taken back from aggregates. Each batch is
+    durable when the next one starts; a failure says how many rows are, and how to go on.
 
     \b
     kolk put web.pages pages.parquet
     kolk put web.pages --columns pv < counts.csv -i csv
+    kolk tail web.pages --from earliest -f jsonl | kolk put copy
     """
     from kolk.cli.inputs import opened
 
     if file == "-" and sys.stdin.isatty():
         raise Misuse(f"where are the rows? Give a file, or a pipe: kolk put {name} FILE")
     again = ["kolk", "put", name, file]
-    for flag, value in (("-i", input_format), ("--columns", columns), ("--delete", delete or None)):
+    for flag, value in (("-i", input_format), ("--columns", columns), ("--mode", mode), ("--delete", delete or None)):
         again += [] if value is None else [flag] if value is True else [flag, str(value)]
     with common.connect() as db, opened(file, _input_format(input_format)) as source:
-        Load(db.table(name), source, names_of(columns), delete=delete, again=shlex.join(again)).run(
-            batch_rows=batch_rows, skip_rows=skip_rows, quiet=quiet
+        load = Load(
+            db.table(name), source, names_of(columns), mode or "accumulate", delete=delete, again=shlex.join(again)
         )
+        load.run(batch_rows=batch_rows, skip_rows=skip_rows, quiet=quiet)
 
 
 class Load:
     """One file on its way into one table. Confined to one thread."""
 
     def __init__(
-        self, table: "Table", source: "Source", columns: list[str] | None, *, delete: bool, again: str
+        self, table: "Table", source: "Source", columns: list[str] | None, mode: str, *, delete: bool, again: str
     ) -> None:
         self._table = table
         self._source = source
         self._columns = columns
+        self._mode = mode
         self._is_delete = delete
         self._again = again  # the command that does the same
         self._done = 0
@@ -92,7 +101,7 @@ class Load:
             with progress(
                 "delete" if self._is_delete else "put", total=self._source.size, unit="bytes", quiet=quiet
             ) as on:
-                pieces = self._source.pieces(self._table.schema, self._wanted(), rows=batch_rows, skip=skip_rows)
+                pieces = self._source.pieces(self._shape(), rows=batch_rows, skip=skip_rows)
                 for rows in self._delete(pieces) if self._is_delete else self._put(pieces):
                     self._done += rows
                     on(self._done, self._source.position())
@@ -111,7 +120,7 @@ class Load:
 
     def _delete(self, pieces: "Iterator[pa.Table]") -> Iterator[int]:
         for piece in pieces:
-            self._table.delete(piece, self._columns)
+            self._table.delete(piece, self._columns, self._mode)
             yield piece.num_rows
 
     def _put(self, pieces: "Iterator[pa.Table]") -> Iterator[int]:
@@ -131,28 +140,53 @@ class Load:
             except (KolkError, OSError) as error:
                 failed.append(error)
 
-        for _ in self._table.put_stream(readable(), self._columns):
-            yield sizes.popleft()
+        for columns, alike in groupby(readable(), self._targets):
+            for _ in self._table.put_stream(alike, columns, self._mode):
+                yield sizes.popleft()
         for error in failed:
             raise error
 
-    def _wanted(self) -> list[Any]:
-        schema = self._table.schema
+    def _shape(self) -> "Shape":
+        """What is read of the file: for an aggregation table what its functions take, unless it is to be states."""
+        from kolk.cli.inputs import Shape
+        from kolk.model.options import MergeMode
+        from kolk.model.schema import CHANGE_COLUMN_NAMES, Column
+
+        schema, mode = self._table.schema, MergeMode.parse(self._mode)
         if self._is_delete:
-            return list(schema.key_columns)
-        if self._columns is None:
-            return list(schema.columns)
-        for name in self._columns:
+            return Shape(known=schema.names, wanted=schema.key_columns)
+        for name in self._columns or ():
             schema.column(name)
-        return [one for one in schema.columns if one.name in (*schema.primary_key, *self._columns)]
+        wanted = list(schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns)
+        if self._columns is not None:
+            wanted = [one for one in wanted if one.name in (*schema.primary_key, *self._columns)]
+        if self._table.info.is_log:
+            return Shape(known=schema.names, wanted=wanted)
+        optional = [*self._untouched(), CHANGE_COLUMN_NAMES[0]]
+        wanted.append(Column(CHANGE_COLUMN_NAMES[0], "string"))
+        return Shape(known=(*schema.names, *CHANGE_COLUMN_NAMES), wanted=wanted, optional=optional)
+
+    def _untouched(self) -> list[str]:
+        """The columns that a put need not give, and then leaves alone."""
+        schema = self._table.schema
+        is_merged = schema.aggregates and self._mode != "overwrite"
+        return [column.name for column in schema.value_columns] if is_merged else []
+
+    def _targets(self, piece: "pa.Table") -> "Sequence[str] | None":
+        """The columns that this piece of the file is about; None if it is all of them."""
+        from kolk.model.options import MergeMode
+        from kolk.model.write import left_out
+
+        if self._columns is not None or not self._untouched():
+            return self._columns
+        return left_out(self._table.schema, piece.column_names, MergeMode.parse(self._mode))
 
     def _add_place(self, error: BaseException, skipped: int) -> None:
         durable = skipped + self._done
         error.add_note(f"{durable:,} rows are durable; go on after them with: {self._again} --skip-rows {durable}")
         if _is_in_doubt(error):
-            repeat = (
-                "come twice; look with `kolk tail`" if self._table.info.is_log else "be put again, which is harmless"
-            )
+            is_harmless = not self._table.info.is_log and _is_idempotent(self._table)
+            repeat = "be put again, which is harmless" if is_harmless else "come twice; look with `kolk tail`"
             error.add_note(f"some of the rows that follow may be durable too, and would {repeat}")
 
 
@@ -203,6 +237,11 @@ def names_of(text: str | None) -> list[str] | None:
 def _need_key(table: "Table") -> None:
     if table.info.is_log:
         raise InvalidArgument(f"{table.name} is a log table; read it with: kolk tail {table.name} --from earliest")
+
+
+def _is_idempotent(table: "Table") -> bool:
+    functions = [column.function for column in table.schema.columns]
+    return all(function is None or function.is_idempotent for function in functions)
 
 
 def _is_in_doubt(error: BaseException) -> bool:

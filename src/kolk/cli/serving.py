@@ -38,6 +38,9 @@ def serve(
     durability: Annotated[
         Level | None, typer.Option(help="What an acknowledged put survives: a power cut, or the process's end.")
     ] = None,
+    load: Annotated[
+        list[str] | None, typer.Option(metavar="MODULE", help="Import a Python module first; repeatable.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML with [server] and [engine].")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")
@@ -51,6 +54,7 @@ def serve(
     kolk serve ./data
     kolk serve ./data --listen 0.0.0.0:9123 --tls-cert cert.pem --tls-key key.pem
     kolk serve ./data --config kolk.toml --set server.streams_max=100
+    kolk serve ./data --load my_aggregates
     """
     named: dict[str, Any] = {
         "server.http_port": http_port,
@@ -58,6 +62,7 @@ def serve(
         "server.tls_key": tls_key,
         "server.tls_client_ca": tls_client_ca,
         "server.allow_plaintext": allow_plaintext,
+        "server.load": load or None,
         "engine.durability": durability and durability.value,
     }
     flags = {name: value for name, value in named.items() if value is not None}

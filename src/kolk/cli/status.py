@@ -20,7 +20,7 @@ ENDS_SHOWN = 16
 
 
 def status(common: Common, format: FormatOption = None) -> None:
-    """Show version, durability, open scans, snapshots, leases, tables and offsets."""
+    """Show version, durability, open scans, snapshots, leases, transactions, tables and offsets."""
     style = chosen(format)
     if style not in (Format.TABLE, Format.JSON, Format.JSONL):
         raise Misuse(f"a status is a table, json or jsonl, not {style.value}")
@@ -65,8 +65,8 @@ def _show(found: dict[str, Any]) -> None:
     console = stdout()
     tables: list[dict[str, Any]] = found.pop("tables")
     for name, value in found.items():
-        console.print(Text.assemble((f"{name.removesuffix('_seconds'):<12}", "dim"), _for_people(name, value)))
-    console.print(Text.assemble((f"{'tables':<12}", "dim"), f"{len(tables):,}"))
+        console.print(Text.assemble((f"{name.removesuffix('_seconds'):<14}", "dim"), _for_people(name, value)))
+    console.print(Text.assemble((f"{'tables':<14}", "dim"), f"{len(tables):,}"))
     if not tables:
         return
     console.print()
@@ -117,7 +117,22 @@ def _leases(counts: dict[str, Any]) -> str:
     return f"{now}; {', '.join(ends)} so far" if ends else now
 
 
-_SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {"scans": _scans, "snapshots": _snapshots, "leases": _leases}
+def _transactions(counts: dict[str, Any]) -> str:
+    """What waits, and what became of others, if there were any."""
+    now = f"{size_text(counts['staged_bytes'])} staged under {counts['handles']:,} handles, {counts['apps']:,} apps"
+    if counts["pending"]:
+        now += f", {counts['pending']:,} pending"
+    words = {"committed": "committed", "duplicates": "duplicates", "different": "with other rows", "old": "old"}
+    ends = [f"{counts[name]:,} {word}" for name, word in words.items() if counts[name]]
+    return f"{now}; {', '.join(ends)} so far" if ends else now
+
+
+_SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
+    "scans": _scans,
+    "snapshots": _snapshots,
+    "leases": _leases,
+    "transactions": _transactions,
+}
 
 
 def _number(value: int | None) -> str:

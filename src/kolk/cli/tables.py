@@ -15,6 +15,7 @@ from kolk.cli.notes import note
 from kolk.cli.questions import YesOption, confirm
 
 if TYPE_CHECKING:
+    from kolk.cli.grid import Column
     from kolk.model.schema import Schema
 
 app = typer.Typer(
@@ -22,6 +23,10 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
+MergeEngineOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="default, first_row, versioned or aggregation.  [default: default]"),
+]
 BUCKETS_SHOWN = 32
 
 
@@ -50,9 +55,7 @@ def create(
     partition_by: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Cut it by these columns into partitions that can be dropped.")
     ] = None,
-    merge_engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="default, first_row or versioned.  [default: default]")
-    ] = None,
+    merge_engine: MergeEngineOption = None,
     option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A table option; repeatable.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a table that is there alone.")] = False,
 ) -> None:
@@ -63,6 +66,7 @@ def create(
     kolk table create web.pages --from pages.parquet --primary-key page --buckets 4
     kolk table create web.hits --columns "day date, id bigint" --primary-key day,id --partition-by day
     kolk table create --ddl "CREATE TABLE web.pages (page STRING, pv BIGINT, PRIMARY KEY (page))"
+    kolk table create web.counts --columns "page string, pv bigint sum" --primary-key page
     """
     if sum(one is not None for one in (columns, source, ddl, ddl_file)) != 1:
         raise Misuse("say what the columns are, in one way: --columns, --from, --ddl or --ddl-file")
@@ -236,6 +240,7 @@ def _show(described: dict[str, Any]) -> None:
         [
             Column(name="column", cells=[column["name"] for column in columns]),
             Column(name="type", cells=[column["type"] for column in columns], styles=None),
+            *_aggregates(columns),
             Column(
                 name="null", cells=["yes" if column["nullable"] else "no" for column in columns], styles={"no": "dim"}
             ),
@@ -261,6 +266,23 @@ def _show(described: dict[str, Any]) -> None:
     if len(offsets) > len(shown):
         more = f", and kolk partition list {described['name']} the partitions" if is_cut else ""
         note(f"and {len(offsets) - len(shown):,} more buckets; -f json has them all{more}")
+
+
+def _aggregates(columns: list[dict[str, Any]]) -> "list[Column]":
+    """Of an aggregation table: the function of each column, and what a put gives where that is of another type."""
+    from kolk.cli.grid import Column
+    from kolk.model.aggregate import Aggregate
+
+    if not any("agg" in column for column in columns):
+        return []
+    given = [column.get("agg") for column in columns]
+    for problem in [agg["problem"] for agg in given if agg is not None and "problem" in agg]:
+        note(problem)
+    functions = ["" if agg is None else str(Aggregate.make(agg["function"], agg.get("parameters"))) for agg in given]
+    shown = [Column(name="aggregate", cells=functions)]
+    if any("input" in column for column in columns):
+        shown.append(Column(name="put gives", cells=[column.get("input", "") for column in columns]))
+    return shown
 
 
 def _kind(described: dict[str, Any]) -> str:

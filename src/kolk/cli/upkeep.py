@@ -1,4 +1,5 @@
-"""What ``kolk doctor`` finds in a database that it can open: are snapshots taken, can they be used, are leases sound?
+"""What ``kolk doctor`` finds in a database that it can open: are snapshots taken, can they be used, are leases sound,
+is every transaction that was committed where it belongs?
 
 A bucket is late if it has changes that were committed more than three intervals ago and are in no snapshot: how old its
 last snapshot is says nothing, for one that nobody writes to needs no other. It only looks; a folder of an older format
@@ -47,6 +48,7 @@ def of_database(db: "Database") -> Iterator[tuple[str, Finding]]:
     """The findings of an open database."""
     yield "snapshots", _snapshots(db)
     yield "leases", _leases(db)
+    yield "transactions", _transactions(db)
 
 
 def _snapshots(db: "Database") -> Finding:
@@ -96,6 +98,21 @@ def _leases(db: "Database") -> Finding:
             f"if their holders are gone: kolk lease drop {unreadable[0]}",
         )
     return Finding(State.OK, f"{len(leases):,} live")
+
+
+def _transactions(db: "Database") -> Finding:
+    found = db.transactions()
+    stuck = [one for one in found if one.problem]
+    if stuck:
+        return Finding(
+            State.FAIL,
+            f"{len(stuck):,} commits cannot be finished, and their buckets are not served: "
+            + _names([f"version {one.version} of {one.app} ({one.problem})" for one in stuck]),
+            "look at the disk and the log; they are tried again by themselves, and when the database is opened",
+        )
+    waiting = sum(len(one.handles) for one in found)
+    apps = len({one.app for one in found if one.state in ("pending", "done")})
+    return Finding(State.OK, f"{apps:,} applications have committed, {waiting:,} handles are staged")
 
 
 def _names(names: list[str]) -> str:

@@ -7,7 +7,7 @@ loop in which it was opened.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -17,6 +17,7 @@ import pyarrow as pa
 from kolk.client.aio_handle import AsyncHandle
 from kolk.client.aio_lease import LeaseOpening, plain
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
+from kolk.client.aio_transaction import AsyncTransaction
 from kolk.client.database import Database
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
@@ -29,6 +30,7 @@ from kolk.model.partition import Partition
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
+from kolk.model.transaction import TransactionInfo
 
 T = TypeVar("T")
 _THREADS = 16
@@ -89,6 +91,18 @@ class AsyncDatabase:
     async def close_scan(self, scan: str) -> bool:
         """See ``kolk.Database.close_scan``."""
         return await self._run(self._database.close_scan, scan)
+
+    def transaction(self, app_id: str, version: int) -> AsyncTransaction:
+        """See ``kolk.Database.transaction``: ``async with db.transaction("nightly-load", 42) as tx``."""
+        return AsyncTransaction(self._database.transaction(app_id, version), self._run)
+
+    async def transactions(self) -> list[TransactionInfo]:
+        """See ``kolk.Database.transactions``."""
+        return await self._run(self._database.transactions)
+
+    async def discard(self, handles: Iterable[str]) -> int:
+        """See ``kolk.Database.discard``."""
+        return await self._run(self._database.discard, handles)
 
     def lease(self, *args: Any, on_lost: Callback | None = None, **options: Any) -> LeaseOpening:
         """See ``kolk.Database.lease``: ``async with db.lease([...]) as lease``, or ``lease = await db.lease([...])``.
@@ -154,6 +168,14 @@ class AsyncTable(AsyncHandle):
         cancelled goes on in its thread; with a ``tag`` of your own you can put it again."""
         return await self._run(self._inner.put, data, *args, **options)
 
+    async def retract(self, data: Data, *args: Any, **options: Any) -> PutResult:
+        """See ``kolk.Table.retract``."""
+        return await self._run(self._inner.retract, data, *args, **options)
+
+    async def preaggregate(self, data: Data, *args: Any, **options: Any) -> pa.RecordBatch:
+        """See ``kolk.Table.preaggregate``."""
+        return await self._run(self._inner.preaggregate, data, *args, **options)
+
     async def delete(self, keys: Data, *args: Any, **options: Any) -> PutResult:
         """See ``kolk.Table.delete``."""
         return await self._run(self._inner.delete, keys, *args, **options)
@@ -196,6 +218,10 @@ class AsyncTable(AsyncHandle):
         ``on_lost`` is called in the event loop, and may be a coroutine function.
         """
         return LeaseOpening(self._run, partial(self._inner.lease, *args, **options), on_lost)
+
+    def transaction(self, app_id: str, version: int) -> AsyncTransaction:
+        """See ``kolk.Table.transaction``: ``async with table.transaction("nightly-load", 42) as tx``."""
+        return AsyncTransaction(self._inner.transaction(app_id, version), self._run)
 
     async def truncate(self) -> dict[str, int]:
         """See ``kolk.Table.truncate``."""

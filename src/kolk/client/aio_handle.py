@@ -17,6 +17,11 @@ class AsyncHandle:
         self._run = run
 
     @property
+    def inner(self) -> Table:
+        """The table behind it."""
+        return self._inner
+
+    @property
     def name(self) -> str:
         """See ``kolk.Table.name``."""
         return self._inner.name

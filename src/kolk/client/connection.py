@@ -21,6 +21,7 @@ import pyarrow.flight as flight
 from kolk.client.address import Address, url_of
 from kolk.client.deadlines import Deadlines
 from kolk.client.remote_keeping import RemoteKeeping
+from kolk.client.remote_transactions import RemoteTransactions
 from kolk.client.retry import Deadline, Retry
 from kolk.client.scan_reader import FIRST_PAGE_BYTES, RemoteScan, opened_scan
 from kolk.client.spares import Spares
@@ -71,7 +72,7 @@ _CHANNEL = [
 ]
 
 
-class Connection(RemoteKeeping):
+class Connection(RemoteKeeping, RemoteTransactions):
     """A server, as ``Service``. Thread-safe. Refuses to be used by a forked child."""
 
     def __init__(
@@ -217,8 +218,7 @@ class Connection(RemoteKeeping):
 
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
         """See ``Service``."""
-        message = _put_message(table, write, tag)
-        return self._retry.run(lambda deadline: self._call(message, deadline)[0])
+        return self._sent(_put_message(table, write, tag))
 
     def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
         """See ``Service``. Each is sent as it comes, and the answers are taken in order, with ``IN_FLIGHT`` under way.
@@ -411,13 +411,21 @@ class Connection(RemoteKeeping):
 
     # --- inside
 
-    def _act(self, action: m.Action, deadline: Deadline | None = None, lost: list[KolkError] | None = None) -> Any:
-        """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served."""
+    def _act(
+        self,
+        action: m.Action,
+        deadline: Deadline | None = None,
+        lost: list[KolkError] | None = None,
+        patience: Deadline | None = None,
+    ) -> Any:
+        """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served.
+        ``patience`` is how long to wait for an answer, if that is longer than to try again."""
         body = m.encode(action)
 
         def attempt(deadline: Deadline) -> Any:
             self._check_usable()
-            options = flight.FlightCallOptions(timeout=max(deadline.seconds_left, 0.001), headers=self._headers)
+            seconds = max((patience or deadline).seconds_left, 0.001)
+            options = flight.FlightCallOptions(timeout=seconds, headers=self._headers)
             try:
                 (reply,) = self._client.do_action(flight.Action("kolk", body), options)
             except Exception as error:
@@ -431,6 +439,12 @@ class Connection(RemoteKeeping):
 
     def _deadline(self, seconds: float) -> Deadline:
         return self._retry.long_deadline(seconds)
+
+    def _soon(self) -> Deadline:
+        return self._retry.deadline(CONNECT_SECONDS)
+
+    def _sent(self, message: pa.Buffer) -> Any:
+        return self._retry.run(lambda deadline: self._call(message, deadline)[0])
 
     def _reader(
         self,

@@ -25,7 +25,7 @@ from kolk.model.owner import OwnerInfo
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.transaction import TransactionInfo
+from kolk.model.transaction import TransactionInfo, check_handle
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.rng import Rng
 
@@ -61,7 +61,7 @@ class Database:
         ``buckets`` (1) is how many shares the table has, each with an order of its own; ``bucket_key`` (the primary
         key) chooses the share. ``partition_by`` cuts the table by the values of some key columns into partitions that
         are made as rows come and dropped as a whole, each with so many buckets. ``merge_engine`` is "default",
-        "first_row" or "versioned".
+        "first_row", "versioned" or "aggregation", which is also what a table is whose columns name functions.
         """
         if not isinstance(schema, Schema):
             raise InvalidSchema("schema is a kolk.Schema; make one of an Arrow schema with kolk.Schema.from_arrow(...)")
@@ -121,6 +121,11 @@ class Database:
         """Forget an owner, whoever writes in its name, after what is not committed was taken back; whether there was
         one. To ``keep`` it instead is for when it cannot be taken back (``UndoImpossible``)."""
         return self._service.release_owner(self._service.table(TableName.parse(table)).id, owner, keep=keep)
+
+    def discard(self, handles: Iterable[str]) -> int:
+        """Forget what was staged under these handles, whoever's it is, unless a commit needs it; how many there were.
+        Nobody needs to: what nobody commits goes by itself."""
+        return self._service.discard([check_handle(handle) for handle in handles])
 
     def scans(self) -> list[ScanInfo]:
         """The scans that are open, of all tables: who reads, how many rows so far, and when each is given up."""
@@ -233,6 +238,7 @@ class Database:
 
 def _described(info: TableInfo) -> pa.Table:
     columns = info.schema.columns
+    functions = pa.array([None if column.agg is None else str(column.agg) for column in columns], pa.string())
     return pa.table(
         {
             "column": [column.name for column in columns],
@@ -241,5 +247,6 @@ def _described(info: TableInfo) -> pa.Table:
             "default": pa.array([column.default for column in columns], pa.string()),
             "key": [column.name in info.schema.primary_key for column in columns],
         }
+        | ({"aggregate": functions} if info.schema.aggregates else {})
         | ({"partition": [column.name in info.spec.partition_by for column in columns]} if info.is_partitioned else {})
     )

@@ -71,20 +71,22 @@ class Handle:
         *,
         nullable: bool = True,
         default: object = None,
+        agg: str | None = None,
         first: bool = False,
         after: str | None = None,
     ) -> Schema:
         """Add a column: ``table.add_column("clicks", "bigint", default=0, after="pv")``; at the end unless told.
 
-        Rows that are there have the default, or null. A column that is not nullable needs a default.
+        Rows that are there have the default, or null. A column that is not nullable needs a default, and one of an
+        aggregation table its aggregate function: ``agg="sum"``.
         """
         if isinstance(column, Column):
-            if type is not None or default is not None or not nullable:
-                raise InvalidSchema("the kolk.Column says type, nullable and default; leave them out here")
+            if type is not None or default is not None or agg is not None or not nullable:
+                raise InvalidSchema("the kolk.Column says type, nullable, default and agg; leave them out here")
             return self.alter([AddColumn(column, first, after)])
         if type is None:
             raise InvalidSchema("what type has the column? table.add_column('clicks', 'bigint')")
-        return self.alter([AddColumn(Column(column, type, nullable, default=default), first, after)])
+        return self.alter([AddColumn(Column(column, type, nullable, default=default, agg=agg), first, after)])
 
     def drop_column(self, name: str) -> Schema:
         """Drop a column; what it held is no longer shown."""

@@ -1,7 +1,7 @@
 """From what people have to what a table takes: one record batch of exactly its types.
 
 Accepted: anything with the Arrow C interface (pyarrow, polars, pandas, duckdb ...), a list of dicts, one dict,
-and for keys of one column a list of plain values. How their values are converted is in ``kolk.client.conversion``;
+and for keys of one column a list of plain values. How their values are converted is in ``kolk.model.conversion``;
 whether the rows obey the schema is decided by whoever serves them.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.client.conversion import array_of, converted
 from kolk.errors import InvalidRows, TooLarge
+from kolk.model.conversion import array_of, converted
 from kolk.model.schema import Column, Schema
 from kolk.model.translation import filled
 

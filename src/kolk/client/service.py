@@ -96,20 +96,22 @@ class Service(Protocol):
         """The locks that there are."""
         ...
 
-    def stage(self, staging: Staging, rows: pa.RecordBatch) -> None:
-        """Keep rows for a commit."""
+    def stage(self, staging: Staging, number: int, rows: pa.RecordBatch) -> None:
+        """Keep rows for a commit. The batches of a handle are numbered from 0 on; a number that was staged before is
+        answered, and its rows are kept once."""
         ...
 
-    def seal(self, staging: Staging) -> Seal:
-        """Make what was staged under a handle durable; nothing is added to it afterwards."""
+    def seal(self, staging: Staging, batches: int) -> Seal:
+        """Make what was staged under a handle durable, so many batches; nothing is added to it afterwards."""
         ...
 
     def commit_transaction(self, request: CommitRequest) -> CommitResult:
-        """Apply what was staged, unless this version, or a later one, was committed before."""
+        """Apply what was staged, unless this version, or a later one, was committed before. Made again with the same
+        handles it answers the same."""
         ...
 
-    def discard(self, handles: Sequence[str]) -> None:
-        """Forget what was staged, unless a commit needs it."""
+    def discard(self, handles: Sequence[str]) -> int:
+        """Forget what was staged, unless a commit needs it; the answer is how many of these handles there were."""
         ...
 
     def list_transactions(self) -> list[TransactionInfo]:

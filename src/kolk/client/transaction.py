@@ -4,21 +4,35 @@
 version that was committed is not committed again. A block that ends with an exception stages nothing for anybody.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
+
+import pyarrow as pa
 
 from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data, key_batch
 from kolk.client.writes import put_write, targets_of
-from kolk.errors import InvalidArgument, KolkError
+from kolk.errors import InvalidArgument, KolkError, StagingGone
 from kolk.model.ids import TableId
+from kolk.model.names import TableName
 from kolk.model.options import MergeMode
 from kolk.model.schema import Schema
-from kolk.model.transaction import CommitRequest, CommitResult, Staging, Verdict, check_app, check_version
+from kolk.model.transaction import (
+    HANDLES_MAX,
+    CommitRequest,
+    CommitResult,
+    Staging,
+    Verdict,
+    check_app,
+    check_version,
+)
 from kolk.model.write import Action, Write
 
 _STAGED_ROWS = 100_000
+_STAGED_BYTES = 8 * 2**20
+"""About how much is staged at once: a message holds 64 MiB, and the values of some rows may be much longer."""
 _HANDLE_BYTES = 16
 
 
@@ -44,10 +58,12 @@ class Transaction:
         self._table = table
         self._tables: dict[TableId, Handle] = {}
         self._open: dict[TableId, Staging] = {}
+        self._batches: dict[str, int] = {}
         self._handles: dict[TableId, list[str]] = {}
         self._truncates: set[TableId] = set()
         self._result: CommitResult | None = None
         self._is_over = False
+        self._has_failed = False
         if table is not None:
             self._known(table)
 
@@ -110,8 +126,10 @@ class Transaction:
         self._check_open()
         self._is_over = True
         try:
+            self._check_whole()
+            self._stage_something()
             for staging in self._open.values():
-                self._link.service.seal(staging)
+                self._link.service.seal(staging, self._batches[staging.handle])
             self._result = self._link.service.commit_transaction(
                 CommitRequest(
                     app=self.app_id,
@@ -152,7 +170,9 @@ class Transaction:
                 raise InvalidArgument("say of which table: tx.put(rows, table='web.pages')")
             return self._table
         if isinstance(table, str):
-            table = self._table if self._table is not None and self._table.name == table else self._opened(table)
+            name = str(TableName.parse(table))
+            known = [one for one in self._tables.values() if one.name == name]
+            table = known[0] if known else self._opened(table)
         found = table
         if self._table is not None and found.info.id != self._table.info.id:
             raise InvalidArgument(
@@ -173,9 +193,22 @@ class Transaction:
         return self._tables.setdefault(table.info.id, table)
 
     def _stage(self, table: Handle, schema: Schema, write: Write) -> None:
+        self._check_whole()
+        self._has_failed = True
         staging = self._staging(table, schema, write)
-        for start in range(0, max(write.rows.num_rows, 1), _STAGED_ROWS):
-            self._link.service.stage(staging, write.rows.slice(start, _STAGED_ROWS))
+        for piece in _pieces(write.rows):
+            number = self._batches.setdefault(staging.handle, 0)
+            self._link.service.stage(staging, number, piece)
+            self._batches[staging.handle] = number + 1
+        self._has_failed = False
+
+    def _stage_something(self) -> None:
+        """A commit is known again by its handles when its answer was lost, so one of nothing has a handle, too."""
+        if self._tables and not any(self._handles.values()):
+            table = next(iter(self._tables.values()))
+            schema = table.schema
+            rows = pa.RecordBatch.from_pylist([], schema=pa.schema([column.arrow for column in schema.input_columns]))
+            self._stage(table, schema, Write(action=Action.UPSERT, rows=rows, schema_id=schema.id))
 
     def _staging(self, table: Handle, schema: Schema, write: Write) -> Staging:
         """The handle that these rows go to: the one before, if they are the same kind of write."""
@@ -185,7 +218,7 @@ class Transaction:
         if open_now is not None:
             if (open_now.schema_id, open_now.action, open_now.columns, open_now.mode) == wanted:
                 return open_now
-            self._link.service.seal(open_now)
+            self._link.service.seal(open_now, self._batches[open_now.handle])
         staging = Staging(
             handle=self._link.rng.token_hex(_HANDLE_BYTES),
             app=self.app_id,
@@ -203,11 +236,15 @@ class Transaction:
     def _discard(self) -> None:
         """As well as it can be: what is left goes by itself."""
         handles = [handle for handles in self._handles.values() for handle in handles]
-        try:
-            if handles:
-                self._link.service.discard(handles)
-        except KolkError:
-            return
+        with suppress(KolkError):
+            for start in range(0, len(handles), HANDLES_MAX):
+                self._link.service.discard(handles[start : start + HANDLES_MAX])
+
+    def _check_whole(self) -> None:
+        """After a put that failed nobody knows which of its rows are staged, and a number must not be used for others:
+        so nothing of it is ever committed, also if whoever uses it goes on."""
+        if self._has_failed:
+            raise StagingGone("rows of this transaction could not be staged, so it cannot be committed; run it again")
 
     def _check_open(self) -> None:
         if self._is_over:
@@ -217,3 +254,14 @@ class Transaction:
         if self._result is None:
             raise InvalidArgument("this transaction was not committed (yet)")
         return self._result
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows in pieces that are neither too many nor too large, one at least."""
+    if rows.num_rows <= 1 or (rows.num_rows <= _STAGED_ROWS and rows.nbytes <= _STAGED_BYTES):
+        yield rows
+        return
+    size = min(_STAGED_ROWS, max(rows.num_rows * _STAGED_BYTES // max(rows.nbytes, 1), 1), rows.num_rows - 1)
+    for start in range(0, rows.num_rows, size):
+        piece = rows.slice(start, size)
+        yield from _pieces(piece) if piece.nbytes > 2 * _STAGED_BYTES else (piece,)

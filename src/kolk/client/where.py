@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kolk.client.conversion import array_of, converted
 from kolk.errors import InvalidArgument, InvalidInput
+from kolk.model.conversion import array_of, converted
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 from kolk.model.terms import IsNull, Node, all_of, matching

@@ -21,8 +21,10 @@ def put_write(
     schema: Schema, data: Data, targets: tuple[str, ...] | None, mode: MergeMode, *, retracts: bool = False
 ) -> Write:
     """The write of a put. Data with a ``_change_type`` are changes; with ``retracts`` all of it is taken back."""
+    schema.check_functions()
     shape = schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns
-    given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key else shape)
+    has_rows = not isinstance(data, list | tuple) or len(data) > 0
+    given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key and has_rows else shape)
     if retracts:
         rows = len(next(iter(given.values()))) if given else 0
         given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES}
@@ -32,7 +34,7 @@ def put_write(
         given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES} | {CHANGE.name: kinds}
     action = Action.CHANGE if CHANGE.name in given else Action.UPSERT
     if schema.aggregates and mode is not MergeMode.OVERWRITE:
-        given, targets = _aggregated(schema, shape, given, targets)
+        given, targets = _aggregated(schema, given, targets, mode)
     wanted = expected_columns(schema, action, targets, mode)
     rows = batch_of(given, schema, wanted, ignorable=targets is not None, fills=targets is None)
     return Write(action=action, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
@@ -48,7 +50,9 @@ def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -
             "changes that are taken back cannot be aggregated before they are sent; put them as they are"
         )
     merger = Merger(schema, TableOptions(merge_engine=MergeEngine.AGGREGATION))
-    return merger.prepare(write).rows
+    states = merger.prepare(write).rows
+    # Of no rows there are no states, but they have the types of states all the same.
+    return states if states.num_rows else pa.RecordBatch.from_pylist([], schema.arrow_of(states.schema.names))
 
 
 def targets_of(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -87,25 +91,30 @@ _CHANGE_COLUMNS = (
 
 
 def _aggregated(
-    schema: Schema, shape: Sequence[Column], given: dict[str, pa.Array], targets: tuple[str, ...] | None
+    schema: Schema, given: dict[str, pa.Array], targets: tuple[str, ...] | None, mode: MergeMode
 ) -> tuple[dict[str, pa.Array], tuple[str, ...] | None]:
-    """What is left out of a put to an aggregation table: columns that count rows do, others are not touched."""
+    """What is left out of a put to an aggregation table: columns that count rows do, others are not touched.
+
+    States are another matter: nobody knows any more how many rows they were made of.
+    """
     absent = [column for column in schema.value_columns if column.name not in given]
     rows = len(next(iter(given.values()))) if given else 0
-    types = {column.name: column.type.arrow for column in shape}
-    for column in absent:
+    for column in absent if mode is MergeMode.ACCUMULATE else ():
         wanted = targets is None or column.name in targets
         if wanted and column.function is not None and column.function.is_optional:
-            given[column.name] = pa.nulls(rows, types[column.name])
+            given[column.name] = pa.nulls(rows, column.input.arrow)
     if targets is None and all(column.name in given or column.default is not None for column in absent):
-        targets = left_out(schema, given)
+        targets = left_out(schema, given, mode)
     return given, targets
 
 
 def _kinds(words: pa.Array) -> pa.Array:
     """Changes by their numbers, from Kolk's symbols or from Spark's words."""
     if pa.types.is_integer(words.type):
-        return words.cast(pa.int8())
+        try:
+            return words.cast(pa.int8())
+        except pa.ArrowInvalid:
+            raise InvalidRows(f"{CHANGE.name} is one of {', '.join(SYMBOLS)}, or their numbers, 0 to 3") from None
     if pa.types.is_dictionary(words.type):
         words = words.cast(words.type.value_type)
     if not pa.types.is_string(words.type) and not pa.types.is_large_string(words.type):

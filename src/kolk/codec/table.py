@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kolk.errors import Corrupted, InvalidInput
+from kolk.errors import Corrupted, InvalidInput, InvalidSchema
 from kolk.model.aggregate import Aggregate
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
@@ -73,6 +73,22 @@ def describe(info: TableInfo) -> dict[str, Any]:
         "options": info.spec.option_text,
         "schema": _described_schema(info.schema),
     }
+
+
+def described_for_people(info: TableInfo) -> dict[str, Any]:
+    """The same, and of each aggregate what is not stored: ``input``, the type of what a put gives where that is not the
+    column's, and ``problem``, why nobody can put here if so."""
+    shown = describe(info)
+    for column, fields in zip(info.schema.columns, shown["schema"]["columns"], strict=True):
+        if column.agg is None:
+            continue
+        try:
+            column.check_function()
+            if column.input != column.type:
+                fields["input"] = str(column.input)
+        except InvalidSchema as error:
+            fields["agg"]["problem"] = str(error)
+    return shown
 
 
 def _described_schema(schema: Schema) -> dict[str, Any]:

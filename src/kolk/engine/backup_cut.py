@@ -5,17 +5,23 @@ that neither trimming nor dropping takes them away. If the tables or partitions 
 all of that is there, it is done again: so what is copied is what there was at one time. Each table is of one moment, or
 the next one is waited for; only one with more buckets than can be taken at once may be of several, and is named.
 
-Followers stand in the first records, so none is further than the rows. It copies nothing itself.
+Followers stand in the first records, so none is further than the rows. What applications have committed to a table is
+noted at the moment that its rows are of, table by table, so that a commit is either in the copy of a table and known
+there, or neither; one of several tables may be in some of them only, and then its retry is told so. Nothing that is
+staged is copied. It copies nothing itself.
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from kolk.codec.cut import encode_cut
+from kolk.codec.transaction import CSN_KEY, encode_record, record_key
+from kolk.codec.transaction import PREFIX as TRANSACTIONS
 from kolk.engine.catalog import Catalog
 from kolk.engine.cut_records import cut_key
 from kolk.engine.gate import Gate
@@ -24,10 +30,12 @@ from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
 from kolk.engine.taking import CUT_BUCKETS_MAX, Taking
+from kolk.engine.transactions import Transactions
 from kolk.errors import Busy
 from kolk.model.ids import BucketId, TableId
 from kolk.model.snapshot import Snapshot
 from kolk.model.table import TableInfo
+from kolk.model.transaction import CommitRecord, latest_of
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
 from kolk.storage.meta import Meta
@@ -37,8 +45,8 @@ from kolk.tablet.tablet import Tablet
 
 TRIES = 10
 _RENEWALS_PER_TTL = 10
-_LEFT_OUT = ("lease/", "scan-nonce/", "snapshot-cut/")
-"""Records that are not true in a copy: nobody holds a lease there, and no scan was opened."""
+_LEFT_OUT = ("lease/", "scan-nonce/", "snapshot-cut/", TRANSACTIONS)
+"""Records that are not true in a copy: nobody holds a lease there, no scan was opened, and commits are noted later."""
 _SHAPE = ("table/", "name/", "schema/", "partition/", "partition-event/")
 """Records that say which tables and partitions there are, in which versions."""
 
@@ -69,6 +77,8 @@ class BackupCut:
     snapshots: dict[BucketId, Snapshot] = field(default_factory=dict)
     logs: list[LogCut] = field(default_factory=list)
     mixed: list[str] = field(default_factory=list)
+    commits: dict[TableId, Sequence[CommitRecord]] = field(default_factory=dict)
+    csn: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -83,7 +93,14 @@ class BackupCut:
             cuts.setdefault(bucket.table, {})[bucket] = snapshot.id
         mixed = {info.id for info in self.tables if str(info.name) in self.mixed}
         of_cuts = {cut_key(table): encode_cut(cut) for table, cut in cuts.items() if table not in mixed}
-        return {key: value for key, value in self.records.items() if not key.startswith(_LEFT_OUT)} | of_cuts
+        of_commits = {
+            record_key(record): encode_record(record)
+            for table, records in self.commits.items()
+            for record in latest_of(records, table)
+        }
+        number = {CSN_KEY: str(self.csn).encode()} if self.csn else {}
+        kept = {key: value for key, value in self.records.items() if not key.startswith(_LEFT_OUT) and key != CSN_KEY}
+        return kept | of_cuts | of_commits | number
 
 
 class BackupLease:
@@ -138,6 +155,7 @@ class BackupCuts:
         snapshots: Snapshots,
         taking: Taking,
         gate: Gate,
+        transactions: Transactions,
     ) -> None:
         self._folder = folder
         self._disk = disk
@@ -148,6 +166,7 @@ class BackupCuts:
         self._snapshots = snapshots
         self._taking = taking
         self._gate = gate
+        self._transactions = transactions
         self._numbers = count(1)
 
     def begun(self) -> BackupCut:
@@ -162,6 +181,7 @@ class BackupCuts:
         held.callback(self._clear, folder)
         self._disk.make_folder(str(folder))
         for info in cut.tables:
+            self._transactions.finish(info.id)
             if info.is_log:
                 self._cut_logs(info, cut, folder)
             else:
@@ -184,7 +204,7 @@ class BackupCuts:
     def _cut_rows(self, info: TableInfo, cut: BackupCut, lease: BackupLease) -> Generator[int, None, None]:
         """Take snapshots of a table and lease them, until they are of one moment."""
         for attempt in count(1):
-            taken = self._taking.take(info)
+            taken = self._taking.take(info, at_cut=partial(self._note_commits, info, cut))
             is_cut = lease.keep(info, taken) if taken else True
             is_large = len(taken) > CUT_BUCKETS_MAX
             if is_cut or (is_cut is not None and is_large and attempt == TRIES):
@@ -211,7 +231,15 @@ class BackupCuts:
             ):
                 for tablet in tablets:
                     locks.enter_context(tablet.held())
+                self._note_commits(info, cut)
                 cut.logs += [self._linked(tablet, folder) for tablet in tablets]
+
+    def _note_commits(self, info: TableInfo, cut: BackupCut) -> None:
+        """What applications have committed to a table, all of which its buckets have. The gate is passed alone."""
+        self._transactions.check_finished(info.id)
+        commits = self._transactions.commits
+        cut.commits[info.id] = [record for record in commits.all() if info.id in record.handles]
+        cut.csn = max(cut.csn, commits.csn)
 
     def _linked(self, tablet: Tablet, folder: Path) -> LogCut:
         if tablet.refusal is not None:

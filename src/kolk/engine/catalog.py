@@ -8,14 +8,16 @@ what a crash leaves of them is found by its id at the next start.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kolk.codec.table import decode_table, encode_table
 from kolk.errors import SchemaChanged, TableExists, TableNotFound, TooManyTables
+from kolk.merge.aggregates.binding import aggregator_of
 from kolk.model.evolution import Operation, altered
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
+from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.versions import Versions
 from kolk.storage.meta import ABSENT, Meta, MetaChange
@@ -63,7 +65,8 @@ class Catalog:
         return int(counter.value) if counter else _FIRST_ID
 
     def create(self, spec: TableSpec, now_ms: int) -> TableInfo:
-        """Add a table."""
+        """Add a table. UnknownAggregate if what its columns need is not here, before anything is written."""
+        _check_functions(spec.schema.columns, spec.schema)
         with self._lock:
             if spec.name in self._by_name:
                 raise TableExists(
@@ -130,6 +133,8 @@ class Catalog:
 
     def _replaced(self, info: TableInfo, spec: TableSpec, *, keeping: bool) -> TableInfo:
         """Write a table's record anew, and keep the one before as an earlier version if the schema is another."""
+        known = info.schema.by_id
+        _check_functions([column for column in spec.schema.columns if column.id not in known], spec.schema)
         after = replace(info, spec=spec)
         key, record = _key(info.id), encode_table(after)
         assert decode_table(info.id, record) == after, "what cannot be read back must not be written"
@@ -157,6 +162,13 @@ class Catalog:
         # Replaced whole, so that readers see one state or the next.
         self._by_id = {info.id: info for info in tables}
         self._by_name = {info.name: info for info in tables}
+
+
+def _check_functions(columns: Iterable[Column], schema: Schema) -> None:
+    """Whether columns that are new can be computed here. What was there may have been made where it could be."""
+    for column in columns:
+        if column.agg is not None:
+            aggregator_of(column, schema)
 
 
 def _key(table: TableId) -> str:

@@ -3,106 +3,159 @@
 A record is what makes a commit: from the moment in which it is durable the transaction happens, whatever fails. So it
 is written in one step with the number that it takes. They are few, one for each application and set of tables, and all
 of them are in memory.
+
+When a write fails so that nobody knows what became of it, what is in memory is worth nothing until it was read again;
+and before that the number is written anew, because a write that failed may come back after a crash, unless a later one
+has taken its place.
+
+The number also stands in a small file beside the catalog, as a hint, ``u64 number | u32 crc32``: if it is greater than
+what the catalog says, that is not the catalog that these logs were written with.
 """
 
 import re
+import struct
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import replace
+from zlib import crc32
 
 from kolk.codec.transaction import CSN_KEY, PREFIX, decode_record, encode_record, record_key
 from kolk.config import EngineConfig
-from kolk.errors import TooManyStagings
+from kolk.errors import DiskFull, MetaBehindLog, MetaConflict, TooLarge, TooManyStagings
 from kolk.model.ids import BucketId, TableId
-from kolk.model.transaction import CommitRecord
+from kolk.model.transaction import VERSION_MAX, CommitRecord
 from kolk.runtime.clock import Clock
-from kolk.storage.meta import Meta
+from kolk.runtime.disk import Disk
+from kolk.storage.meta import RECORD_BYTES_MAX, Meta
 
 _ONE_SHOT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_NUMBER, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _ONE_SHOT_MS = 7 * 86_400 * 1_000
 
 
 class Commits:
-    """All records. Thread-safe: one lock; that of an application's commits is the caller's business."""
+    """All records. Thread-safe: one lock, also held while they are written; only meta's comes after it. That of an
+    application's commits is the caller's business."""
 
-    def __init__(self, meta: Meta, config: EngineConfig, clock: Clock) -> None:
+    def __init__(self, meta: Meta, config: EngineConfig, clock: Clock, disk: Disk, hint: str) -> None:
+        """``hint`` is the path of the file with the number."""
+        self._disk = disk
+        self._hint = hint
         self._meta = meta
         self._config = config
         self._clock = clock
         self._lock = threading.Lock()
-        # Guarded by _lock.
-        self._records: dict[str, CommitRecord] = {}
+        # Guarded by _lock: the records of each application by key, and those that are not finished.
+        self._apps: dict[str, dict[str, CommitRecord]] = {}
+        self._pending: dict[str, CommitRecord] = {}
         self._csn = 0
-        self.load()
-
-    def load(self) -> None:
-        """Read what is there: at the start, and when nobody knows what became of a write."""
-        found = {record.key: decode_record(record.value) for record in self._meta.list(PREFIX)}
-        number = self._meta.get(CSN_KEY)
-        with self._lock:
-            self._records = found
-            self._csn = 0 if number is None else int(number.value)
+        self._is_certain = True
+        self._behind: MetaBehindLog | None = None
+        self._load()
+        hinted = self._hinted()
+        if hinted > self._csn:
+            raise MetaBehindLog(
+                f"commit {hinted} was made, and the catalog knows {self._csn} only: meta.sqlite is an earlier copy, and"
+                " the database is not opened; restore all of its folder from one backup"
+            )
 
     @property
     def csn(self) -> int:
         """The number of the newest commit."""
-        return self._csn
+        with self._certain():
+            return self._csn
 
     def all(self) -> list[CommitRecord]:
         """Every record, by application."""
-        with self._lock:
-            return [self._records[key] for key in sorted(self._records)]
+        with self._certain():
+            return [record for app in sorted(self._apps) for _, record in sorted(self._apps[app].items())]
 
     def of(self, app: str) -> list[CommitRecord]:
         """The records of an application."""
-        return [record for record in self.all() if record.app == app]
+        with self._certain():
+            return list(self._apps.get(app, {}).values())
 
     def pending(self, bucket: BucketId | None = None) -> list[CommitRecord]:
         """Those that are not finished, or only those that a bucket takes part in, in their order."""
-        found = [record for record in self.all() if not record.is_done]
-        if bucket is not None:
-            found = [record for record in found if bucket in record.bases]
+        with self._certain():
+            found = [each for each in self._pending.values() if bucket is None or bucket in each.bases]
         return sorted(found, key=lambda record: record.csn)
 
     def named(self) -> set[str]:
         """The handles that unfinished commits need."""
         return {handle for record in self.pending() for handles in record.handles.values() for handle in handles}
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many applications are remembered, and how many commits are not finished, as far as that is known: for
+        those who watch, also while the catalog cannot be read."""
+        with self._lock:
+            return len(self._apps), len(self._pending)
+
+    def check_log(self, bucket: BucketId, csn: int) -> None:
+        """Whether the catalog knows what the log of a bucket has. Once it does not, no number is given any more: they
+        would come up to it, and nobody could tell."""
+        with self._certain():
+            if csn > self._csn:
+                self._behind = MetaBehindLog(
+                    f"the log of bucket {bucket.name} has commit {csn}, and the catalog knows {self._csn} only: the"
+                    " folder was put together of different backups; restore all of it from one"
+                )
+                raise copy(self._behind)
+
     def check_room(self, app: str) -> None:
         """Whether one more application can be remembered; none is forgotten for it."""
-        with self._lock:
-            apps = {record.app for record in self._records.values()}
-        if app not in apps and len(apps) >= self._config.txn_apps_max:
-            raise TooManyStagings(
-                f"{len(apps):,} applications are remembered, and no more may be; use the same app_id for all commits of"
-                " a job, and let its version grow"
+        with self._certain():
+            count, is_known = len(self._apps), app in self._apps
+        if not is_known and count >= self._config.txn_apps_max:
+            refused = TooManyStagings(
+                f"{count:,} applications are remembered, and no more may be (txn_apps_max); use the same app_id for all"
+                " commits of a job, and let its version grow"
             )
+            refused.retriable = False  # they are remembered for days
+            raise refused
 
     def begin(self, record: CommitRecord) -> None:
-        """Make a commit: its record and its number, durably, in one step."""
-        assert record.csn == self._csn + 1, "the caller has all locks that a commit takes"
+        """Make a commit: its record and its number, durably, in one step. DiskFull, MetaConflict and TooLarge say that
+        nothing happened; after any other error nobody knows before the records are read again."""
+        _check_size(record)
         key = record_key(record)
-        # Records of the same tables are replaced; those of other tables stay, since they are about those, too.
-        self._meta.write(
-            [
-                self._meta.replacement(key, encode_record(record)),
-                self._meta.replacement(CSN_KEY, str(record.csn).encode()),
-            ]
-        )
-        with self._lock:
-            self._records[key] = record
+        with self._certain():
+            if self._behind is not None:
+                raise copy(self._behind)
+            assert record.csn == self._csn + 1, "the caller has all locks that a commit takes"
+            self._is_certain = False
+            try:
+                # Records of the same tables are replaced; those of other tables stay, since they are about those, too.
+                self._meta.write(
+                    [
+                        self._meta.replacement(key, encode_record(record)),
+                        self._meta.replacement(CSN_KEY, str(record.csn).encode()),
+                    ]
+                )
+            except (DiskFull, MetaConflict):
+                self._is_certain = True
+                raise
+            self._show(key, record)
             self._csn = record.csn
+            self._is_certain = True
+            number = _NUMBER.pack(record.csn)
+            with suppress(OSError, DiskFull):
+                self._disk.overwrite(self._hint, number + _CRC.pack(crc32(number)))
 
     def finish(self, record: CommitRecord) -> None:
-        """Note that a commit is in all its buckets."""
+        """Note that a commit is in all its buckets. If that fails it is noted later."""
         key = record_key(record)
-        self._meta.write([self._meta.replacement(key, encode_record(record))])
-        with self._lock:
-            self._records[key] = record
+        with self._certain():
+            self._meta.write([self._meta.replacement(key, encode_record(record))])
+            self._show(key, record)
 
-    def drop_table(self, table: TableId, known: Collection[TableId]) -> None:
-        """Forget the commits of a table that is gone, unless they are about another one as well."""
+    def drop_gone(self, known: Collection[TableId]) -> None:
+        """Forget the commits none of whose tables is there any more."""
         for record in self.all():
-            if table in record.handles and not any(other in known for other in record.tables):
+            if not any(table in known for table in record.tables):
                 self._forget(record)
 
     def reap(self) -> None:
@@ -114,11 +167,59 @@ class Commits:
             if record.is_done and now_ms - record.timestamp_ms > kept_ms:
                 self._forget(record)
 
+    # --- inside: all under the lock
+
+    @contextmanager
+    def _certain(self) -> Iterator[None]:
+        """Within the block what is in memory is what is written."""
+        with self._lock:
+            if not self._is_certain:
+                self._meta.write([self._meta.replacement(CSN_KEY, str(self._written_csn()).encode())])
+                self._load()
+                self._is_certain = True
+            yield
+
+    def _load(self) -> None:
+        self._apps, self._pending = {}, {}
+        for found in self._meta.list(PREFIX):
+            self._show(found.key, decode_record(found.value))
+        self._csn = self._written_csn()
+
+    def _hinted(self) -> int:
+        """What the hint says; 0 if there is none, or a torn one."""
+        if not self._disk.exists(self._hint):
+            return 0
+        data = self._disk.read(self._hint, 0, _NUMBER.size + _CRC.size)
+        number, crc = data[: _NUMBER.size], data[_NUMBER.size :]
+        return int(_NUMBER.unpack(number)[0]) if crc == _CRC.pack(crc32(number)) else 0
+
+    def _written_csn(self) -> int:
+        number = self._meta.get(CSN_KEY)
+        return 0 if number is None else int(number.value)
+
+    def _show(self, key: str, record: CommitRecord) -> None:
+        self._apps.setdefault(record.app, {})[key] = record
+        self._pending.pop(key, None)
+        if not record.is_done:
+            self._pending[key] = record
+
     def _forget(self, record: CommitRecord) -> None:
         key = record_key(record)
-        with self._lock:
-            if self._records.get(key) != record:
+        with self._certain():
+            if self._apps.get(record.app, {}).get(key) != record:
                 return
-            del self._records[key]
-        if self._meta.get(key) is not None:
             self._meta.write([self._meta.replacement(key, None)])
+            del self._apps[record.app][key]
+            self._pending.pop(key, None)
+            if not self._apps[record.app]:
+                del self._apps[record.app]
+
+
+def _check_size(record: CommitRecord) -> None:
+    """Whether the record fits, also when it says where every bucket ends."""
+    if len(encode_record(replace(record, ends=dict.fromkeys(record.bases, VERSION_MAX)))) > RECORD_BYTES_MAX:
+        handles = sum(map(len, record.handles.values()))
+        raise TooLarge(
+            f"a transaction of {len(record.bases):,} buckets and {handles:,} handles is too large for one record;"
+            " commit it in pieces, each with a greater version"
+        )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kolk.codec.table import describe
+from kolk.codec.table import described_for_people
 from kolk.config import EngineConfig
 from kolk.engine.backup import Backups
 from kolk.engine.backup_cut import BackupCuts
@@ -115,7 +115,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         self._snapshots = Snapshots(
             folder.path / "snapshots", disk, opening.read_only, config.kv_snapshot_num_retained, self._check_alive
         )
-        commits = Commits(self._meta, config, self._clock)
+        commits = Commits(self._meta, config, self._clock, disk, str(folder.path / "csn"))
         self._tablets = self._opened_tablets(disk, opening)
         routing = Routing(self._partitions)
         self.owners = self._opened_owners(locks, tables)
@@ -166,6 +166,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             "snapshots": asdict(self.keeping.snapshot_counts()),
             "leases": asdict(self.keeping.lease_counts()),
             "owners": {"locks": len(self.list_owners()), **self.owners.counts},
+            "transactions": asdict(self.transactions.counts()),
         }
 
     # --- tables
@@ -210,7 +211,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         self._partitions.forget(info.id)
         self._followers.drop_table(info.id)
         self.owners.drop_table(info.id)
-        self.transactions.commits.drop_table(info.id, {other.id for other in self._catalog.list()})
+        self.transactions.commits.drop_gone({other.id for other in self._catalog.list()})
         self._notify(info.id)
         self._signals.pop(info.id, None)
 
@@ -220,7 +221,8 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         A bucket that a crash keeps from it opens in the new version. A put under way is written in one or the other.
         """
         self.check_usable()
-        info = self._catalog.alter(table, based_on, operations)
+        with self.transactions.still(table):
+            info = self._catalog.alter(table, based_on, operations)
         self._tablets.switch(info)
         return info
 
@@ -342,6 +344,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         """The changelog from these offsets on, which can be waited for; of the partitions that a predicate selects; in
         one version of the schema, or each page as it was written."""
         info, schema = self._spoken(table, schema_id or 0)
+        info.schema.check_known()
         shown = None if schema_id is None else schema
         return self._logs.open(info, shown, starts, stops, where, self._signal(table))
 
@@ -423,7 +426,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         offsets = {name: {"start": start, "end": end} for name, (start, end) in bounds.items()}
         info = self._info(table)
         partitions = {"partitions": sorted(self._partitions.of(info).partitions)} if info.is_partitioned else {}
-        return {"id": table, **describe(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
+        return {"id": table, **described_for_people(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
 
     def close(self) -> None:
         """Flush and close everything. Idempotent."""
@@ -480,7 +483,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         files = StagingFiles(disk, str(self.path / "staging"))
         return Transactions(
             commits,
-            Stagings(files, self.config, self._clock, commits.named()),
+            Stagings(files, self.config, self._clock, commits.named),
             self._catalog,
             self._partitions,
             self._tablets,
@@ -517,6 +520,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             self._snapshots,
             self._taking,
             gate,
+            self.transactions,
         )
         return Backups(self.path, disk, cuts, self.keeping, self._clock, rng, self.config.lease_ttl_seconds_max)
 

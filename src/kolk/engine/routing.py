@@ -45,8 +45,8 @@ class Routing:
         names, codes = _codes(info, prepared.schema, rows, spread)
         layout = None
         if info.is_partitioned:
-            is_lenient = prepared.write.action is Action.DELETE or not makes
-            layout = self._partitions.of(info) if is_lenient else self._ready(info, names)
+            wanted = _wanted(prepared, names, codes // info.spec.buckets)
+            layout = self._ready(info, wanted) if wanted and makes else self._partitions.of(info)
         counts = np.bincount(codes, minlength=len(names) * info.spec.buckets)
         present = [code for code in np.flatnonzero(counts).tolist() if _is_there(info, layout, names, code)]
         buckets = [_bucket(info, layout, names, code) for code in present]
@@ -114,6 +114,16 @@ def _codes(info: TableInfo, schema: Schema, rows: pa.RecordBatch, spread: int) -
         return [""], codes
     names, places = part(rows, info.partition_columns)
     return names, places * buckets + codes
+
+
+def _wanted(prepared: Prepared, names: list[str], places: Codes) -> list[str]:
+    """The partitions that get rows; what only takes rows, or something from them, needs none."""
+    is_dropped = prepared.write.action is Action.CHANGE and not prepared.rows.num_rows
+    if prepared.write.action is Action.DELETE or is_dropped:
+        return []
+    if prepared.gone is None:
+        return names
+    return [names[place] for place in np.unique(places[~prepared.gone]).tolist()]
 
 
 def _is_there(info: TableInfo, layout: Layout | None, names: list[str], code: int) -> bool:

@@ -43,6 +43,7 @@ class Rows:
 
     def put(self, info: TableInfo, schema: Schema, write: Write, tag: PlainTag | OwnerTag) -> dict[str, int]:
         """Apply a write once; the answer is where the log of each bucket that it touched ends."""
+        schema.check_functions()
         self._check_count(write.rows)
         wanted = expected_columns(schema, write.action, write.columns, write.mode)
         write = replace(write, rows=checked_rows(write.rows, wanted), schema_id=schema.id)
@@ -158,6 +159,7 @@ class Rows:
         return found
 
     def _merger(self, info: TableInfo) -> Merger:
+        info.schema.check_known()
         merger = self._tablets.merger(info)
         if not isinstance(merger, Merger):
             raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")

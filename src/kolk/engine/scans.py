@@ -53,6 +53,7 @@ class Scans:
     def open(self, info: TableInfo, schema: Schema, request: ScanRequest, principal: str = LOCAL) -> Opened:
         """Pin the table, or the buckets that are named, at one moment. With a nonce that is known nothing new is
         opened."""
+        info.schema.check_known()
         self._cutting.merger(info)
         if request.where is not None:
             request.where.check(schema)

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -45,6 +45,7 @@ _LOOKS_MAX = 3
 """How often a cut is begun anew because other buckets changed meanwhile, before all of them have to wait for it."""
 _SPREAD = 0.618_034
 """So that the tables of a database are not all due at once."""
+AtCut = Callable[[], None]
 _numbers = count(1)
 _log = logging.getLogger(__name__)
 
@@ -110,10 +111,13 @@ class Taking:
         disk.make_folder(str(folder))
         self._cuts.forget_dropped()
 
-    def take(self, info: TableInfo, *, also_empty: bool = True) -> dict[BucketId, Snapshot]:
+    def take(
+        self, info: TableInfo, *, also_empty: bool = True, at_cut: AtCut = lambda: None
+    ) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
 
-        ``also_empty`` takes those that never had anything, too: whoever wants all to have one.
+        ``also_empty`` takes those that never had anything, too: whoever wants all to have one. ``at_cut`` is called at
+        the moment that they are of, when no commit is under way; again, if that was none.
         """
         if info.is_log:
             raise InvalidArgument(f"{info.name} is a log table: its log is all there is, and is kept as it is")
@@ -121,7 +125,7 @@ class Taking:
             self._snapshots.check_open()
             begun = self._clock.monotonic()
             try:
-                taken = self._taken_at_last(info, also_empty=also_empty)
+                taken = self._taken_at_last(info, also_empty=also_empty, at_cut=at_cut)
             except BaseException:
                 self._count(failed=1)
                 raise
@@ -202,14 +206,14 @@ class Taking:
 
     # --- inside
 
-    def _taken_at_last(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+    def _taken_at_last(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""
         for _ in range(_TRIES):
             with suppress(PartitionDropped):
-                return self._taken(info, also_empty=also_empty)
-        return self._taken(info, also_empty=also_empty)
+                return self._taken(info, also_empty=also_empty, at_cut=at_cut)
+        return self._taken(info, also_empty=also_empty, at_cut=at_cut)
 
-    def _taken(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+    def _taken(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
         for attempt in range(_LOOKS_MAX + 1):
             is_last = attempt == _LOOKS_MAX
             # A partition that goes under a look is none of those of the next one; under the last none can go.
@@ -220,10 +224,10 @@ class Taking:
                     if len(changed) > CUT_BUCKETS_MAX:
                         break
                     held = buckets if is_last and len(buckets) <= CUT_BUCKETS_MAX else changed
-                    look = self._look(info, buckets, held, made)
+                    look = self._look(info, buckets, held, made, at_cut)
                 if look.is_cut or is_last:
                     return self._taken_at(info, buckets, look, also_empty=also_empty)
-        return self._taken_in_groups(info, also_empty=also_empty)
+        return self._taken_in_groups(info, also_empty=also_empty, at_cut=at_cut)
 
     def _changed(self, info: TableInfo) -> tuple[Sequence[BucketId], Sequence[BucketId]]:
         """All buckets of a table, and those that have something that their newest snapshots have not."""
@@ -231,11 +235,11 @@ class Taking:
         ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
         return buckets, [bucket for bucket in buckets if self._is_changed(bucket, ends[bucket])]
 
-    def _taken_in_groups(self, info: TableInfo, *, also_empty: bool) -> dict[BucketId, Snapshot]:
+    def _taken_in_groups(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
         buckets, changed = self._changed(info)
         for first in range(0, len(changed), CUT_BUCKETS_MAX):
             with ExitStack() as made:
-                self._publish(self._look(info, (), changed[first : first + CUT_BUCKETS_MAX], made).copies)
+                self._publish(self._look(info, (), changed[first : first + CUT_BUCKETS_MAX], made, at_cut).copies)
         if also_empty:
             self._take_empty(info, sorted(set(buckets).difference(changed)))
         self._cuts.record(info.id, None)
@@ -261,7 +265,7 @@ class Taking:
         return found
 
     def _look(
-        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], made: ExitStack
+        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], made: ExitStack, at_cut: AtCut
     ) -> _Look:
         """Checkpoint those that changed. With all ``buckets`` of the table this is a cut if none of the others has
         changed once that is done: then each of them stood at its snapshot all the time. The checkpoints go with
@@ -272,6 +276,7 @@ class Taking:
             self._snapshots.check_open()
             with self._partitions.still_for(info), self._gate.exclusive():
                 copies = self._checkpoint(tablets, made)
+                at_cut()
                 others = set(buckets).difference(changed)
                 is_cut = buckets == self._partitions.buckets(info) and not any(
                     self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others

@@ -18,25 +18,25 @@ class TransactionCalls(ABC):
     def check_usable(self) -> None:
         """Whether anything can be asked of the engine."""
 
-    def stage(self, staging: Staging, rows: pa.RecordBatch) -> None:
+    def stage(self, staging: Staging, number: int, rows: pa.RecordBatch) -> None:
         """Keep rows for a commit."""
         self.check_usable()
-        self.transactions.stage(staging, rows)
+        self.transactions.stage(staging, number, rows)
 
-    def seal(self, staging: Staging) -> Seal:
+    def seal(self, staging: Staging, batches: int) -> Seal:
         """Make what was staged under a handle durable."""
         self.check_usable()
-        return self.transactions.seal(staging)
+        return self.transactions.seal(staging, batches)
 
     def commit_transaction(self, request: CommitRequest) -> CommitResult:
         """Apply what was staged, once."""
         self.check_usable()
         return self.transactions.commit(request, "")
 
-    def discard(self, handles: Sequence[str]) -> None:
+    def discard(self, handles: Sequence[str]) -> int:
         """Forget what was staged."""
         self.check_usable()
-        self.transactions.discard(handles)
+        return self.transactions.discard(handles)
 
     def list_transactions(self) -> list[TransactionInfo]:
         """What is staged, and what every application has committed last."""

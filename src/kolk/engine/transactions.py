@@ -18,17 +18,19 @@ first (``settle``).
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
-from itertools import groupby
 from zlib import crc32
 
 import pyarrow as pa
 
-from kolk.codec.checksum import added
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
+from kolk.engine.commit_answers import check_staged, checksum_of, is_itself, offsets_of, rows_of
+from kolk.engine.commit_guards import stopping, told, unfinished
 from kolk.engine.commits import Commits
 from kolk.engine.gate import Gate
 from kolk.engine.partitions import Partitions
@@ -36,22 +38,19 @@ from kolk.engine.planning import Plan, Planning
 from kolk.engine.routing import Routing
 from kolk.engine.stagings import Stagings
 from kolk.engine.tablets import Tablets
+from kolk.engine.transaction_list import listed
 from kolk.errors import (
     Corrupted,
-    DiskFull,
     KolkError,
-    MetaBehindLog,
-    MetaConflict,
-    NotFound,
     PartitionDropped,
-    PermissionDenied,
     SchemaChanged,
-    StagingGone,
-    Stopped,
+    TableNotFound,
     TooLarge,
 )
+from kolk.merge.prepared import Prepared
 from kolk.model.ids import BucketId, TableId
 from kolk.model.rows import checked_rows
+from kolk.model.schema import Column
 from kolk.model.table import TableInfo
 from kolk.model.transaction import (
     CommitRecord,
@@ -59,8 +58,12 @@ from kolk.model.transaction import (
     CommitResult,
     Seal,
     Staging,
+    TransactionCounts,
     TransactionInfo,
     Verdict,
+    check_app,
+    check_handle,
+    check_version,
     judged,
 )
 from kolk.runtime.clock import Clock
@@ -99,139 +102,178 @@ class Transactions:
         self._apps = [threading.Lock() for _ in range(_APP_LOCKS)]
         # Taken after all tablets: numbers are given in the order in which the frames are written.
         self._numbering = threading.Lock()
+        # Why commits could not be finished, by number. Written by who holds the lock of the application.
+        self._problems: dict[int, str] = {}
+        self._counting = threading.Lock()
+        # Guarded by _counting.
+        self._verdicts: Counter[Verdict] = Counter()
+        # What was read to finish a commit, for the next of its buckets. Guarded by the lock for opening buckets; who
+        # drops it needs none.
+        self._read: tuple[int, TableId, Mapping[BucketId, Sequence[Prepared]]] | None = None
 
     # --- staging
 
-    def stage(self, staging: Staging, rows: pa.RecordBatch) -> None:
-        """Keep rows for a commit, once they have passed the check that every row passes."""
-        wanted = self._planning.columns(staging)
+    def stage(self, staging: Staging, number: int, rows: pa.RecordBatch) -> None:
+        """Keep a batch for a commit, once it has passed the check that every row passes. Batches of a handle are
+        numbered from 0 on; one that is staged again is answered, and kept once."""
+        check_handle(staging.handle)
+        check_app(staging.app)
+        check_version(staging.version)
+        wanted = self.columns(staging)
         if rows.num_rows > self._config.put_rows_max:
-            raise TooLarge(f"at most {self._config.put_rows_max:,} rows are staged at once; stage them in pieces")
-        self.stagings.append(staging, checked_rows(rows, wanted), wanted)
+            raise self._too_much(f"{rows.num_rows:,} rows")
+        # Nobody asks rows that were not checked how large they are: Arrow would follow their offsets.
+        checked = checked_rows(rows, wanted)
+        if checked.nbytes > self._config.put_bytes_max:
+            raise self._too_much(f"{checked.nbytes:,} bytes")
+        self.stagings.append(staging, number, checked, wanted)
 
-    def seal(self, staging: Staging) -> Seal:
-        """Make what was staged durable; nothing is added to it afterwards."""
-        self._planning.columns(staging)
-        return self.stagings.seal(staging)
+    def _too_much(self, what: str) -> TooLarge:
+        return TooLarge(
+            f"at most {self._config.put_rows_max:,} rows and {self._config.put_bytes_max:,} bytes are staged at once,"
+            f" not {what}; stage them in pieces"
+        )
 
-    def discard(self, handles: Sequence[str]) -> None:
-        """Forget what was staged, unless a commit needs it."""
-        self.stagings.discard(handles, self.commits.named())
+    def columns(self, staging: Staging) -> Sequence[Column]:
+        """The columns that rows must have to be staged."""
+        return self._planning.columns(staging)
+
+    def seal(self, staging: Staging, batches: int) -> Seal:
+        """Make what was staged durable, so many batches; nothing is added to it afterwards."""
+        return self.stagings.seal(staging, batches)
+
+    def discard(self, handles: Iterable[str], principal: str | None = None) -> int:
+        """Forget what was staged, by this principal or whoever it was, unless a commit needs it; the answer is how many
+        handles went."""
+        return self.stagings.discard(handles, lambda staging: principal in (None, staging.principal))
 
     # --- committing
 
     def commit(self, request: CommitRequest, principal: str) -> CommitResult:
-        """Apply what was staged, unless this version, or a later one, was committed before. See the module."""
-        with self._apps[crc32(request.app.encode()) % _APP_LOCKS]:
-            for record in self.commits.of(request.app):
-                if not record.is_done:
-                    self._finished(record)
+        """Apply what was staged, unless this version, or a later one, was committed before. See the module.
+
+        Asked once more with the very handles that were committed, because the answer was lost, it says the same again.
+        """
+        with self._app_lock(request.app):
+            unfinished = self._finish_all(self.commits.of(request.app))
             verdict = judged(request, self.commits.of(request.app))
             if verdict is not None:
-                return self._not_again(request, verdict)
+                return self._not_again(request, verdict, principal)
+            if unfinished is not None:
+                raise unfinished  # the record of this one would take the other's place
             self.commits.check_room(request.app)
             handles = [handle for table in request.tables for handle in request.handles[table]]
             with self.stagings.pinned(handles) as staged:
                 by_handle = {staging.handle: (staging, seal) for staging, seal in staged}
-                _check_staged(request, by_handle, principal)
+                check_staged(request, by_handle, principal)
                 record = self._committed(request, by_handle)
             if record.is_done:
                 self._clear(record)
-            return CommitResult(verdict=Verdict.COMMITTED, offsets=_offsets(record))
+            self._count(Verdict.COMMITTED)
+            return CommitResult(verdict=Verdict.COMMITTED, offsets=offsets_of(record))
 
     def settle(self, tablet: Tablet) -> None:
         """Give a bucket that is being opened its share of commits that did not come to it. Nobody else has it yet."""
-        if tablet.csn > self.commits.csn:
-            raise MetaBehindLog(
-                f"the log of bucket {tablet.bucket.name} has commit {tablet.csn}, and the catalog knows"
-                f" {self.commits.csn} only: the folder was put together of different backups, and nothing is served"
-            )
+        self.commits.check_log(tablet.bucket, tablet.csn)
         for record in self.commits.pending(tablet.bucket):
-            if tablet.csn >= record.csn:
-                continue
-            base = record.bases[tablet.bucket]
-            if tablet.end != base:
-                raise Corrupted(
-                    f"commit {record.csn} is to follow offset {base} of bucket {tablet.bucket.name}, but its log ends"
-                    f" at {tablet.end}"
-                )
-            table = tablet.bucket.table
-            info = self._catalog.by_id(table)
-            shares = self._planning.shares(info, record.handles[table], makes=False).get(tablet.bucket, ())
-            with tablet.held():
-                merged = tablet.merged(shares, truncates=table in record.truncates, is_decided=True)
-                tablet.commit(merged, record.csn, record.timestamp_ms)
-            _log.info("bucket %s was given its share of commit %d", tablet.bucket.name, record.csn)
+            if tablet.csn < record.csn:
+                with told(tablet.bucket, record):
+                    self._roll_forward(tablet, record)
+                _log.info("bucket %s was given its share of commit %d", tablet.bucket.name, record.csn)
 
     def recover(self) -> None:
-        """At the start, before anybody is served: finish what was committed."""
-        for record in self.commits.pending():
-            try:
-                self._finished(record)
-            except KolkError as error:
-                # Its buckets are not served before they have it; everything else is.
-                _log.warning("commit %d could not be finished yet: %s", record.csn, error)
+        """At the start, before anybody is served: finish what was committed, and clear up after it."""
+        self.commits.drop_gone({info.id for info in self._catalog.list()})
+        # What it cannot finish yet is told of in the log; those buckets are not served before, everything else is.
+        self._finish_all(self.commits.pending())
+        for record in self.commits.all():
+            if record.is_done:
+                self._clear(record)
+
+    @contextmanager
+    def still(self, table: TableId) -> Iterator[None]:
+        """Within the block no commit of a table is under way, nor half done: what was merged for it in one version is
+        never given to a bucket in another. Retriable if one cannot be finished."""
+        self.finish(table)
+        with self._gate.exclusive():
+            self.check_finished(table)
+            yield
+
+    def finish(self, table: TableId) -> None:
+        """Finish the commits of a table that are not in all its buckets yet, as well as it can be."""
+        self._finish_somebody([record for record in self.commits.pending() if table in record.handles])
+
+    def check_finished(self, table: TableId) -> None:
+        """Whether all commits of a table are in all its buckets. Pass the gate alone, or it is not true for long."""
+        if any(table in record.handles for record in self.commits.pending()):
+            raise unfinished("a transaction of this table is not in all its buckets yet")
 
     def reap(self) -> None:
-        """Forget what nobody came back for."""
-        self.stagings.reap(self.commits.named())
+        """Forget what nobody came back for, and finish what could not be finished before."""
+        self._finish_somebody(self.commits.pending())
+        self.stagings.reap()
         self.commits.reap()
 
     def listed(self) -> list[TransactionInfo]:
         """What is staged, by application and version, and what each has committed last."""
         names = {info.id: str(info.name) for info in self._catalog.list()}
-        found = [
-            TransactionInfo(
-                app=record.app,
-                version=record.version,
-                tables=tuple(names.get(table, str(table)) for table in record.tables),
-                state="done" if record.is_done else "pending",
-                rows=record.rows,
-                timestamp_ms=record.timestamp_ms,
-                handles=sum(map(len, record.handles.values())),
-            )
-            for record in self.commits.all()
-        ]
-        named = self.commits.named()
-        staged = [each for each in self.stagings.listed() if each[0].handle not in named]
-        by = sorted(staged, key=lambda each: (each[0].app, each[0].version, each[2]))
-        for (app, version, is_sealed), group in groupby(by, key=lambda each: (each[0].app, each[0].version, each[2])):
-            alike = list(group)
-            found.append(
-                TransactionInfo(
-                    app=app,
-                    version=version,
-                    tables=tuple(sorted({names.get(each[0].table, str(each[0].table)) for each in alike})),
-                    state="sealed" if is_sealed else "staging",
-                    rows=sum(seal.rows for _, seal, _ in alike),
-                    bytes=sum(seal.bytes for _, seal, _ in alike),
-                    handles=len(alike),
-                )
-            )
-        return found
+        return listed(self.commits, self.stagings, names, self._problems)
+
+    def counts(self) -> TransactionCounts:
+        """How much of all that there is."""
+        with self._counting:
+            seen = Counter(self._verdicts)
+        apps, pending = self.commits.counts
+        return TransactionCounts(
+            handles=self.stagings.count,
+            staged_bytes=self.stagings.bytes,
+            apps=apps,
+            pending=pending,
+            committed=seen[Verdict.COMMITTED],
+            duplicates=seen[Verdict.DUPLICATE] + seen[Verdict.DUPLICATE_DIFFERENT],
+            different=seen[Verdict.DUPLICATE_DIFFERENT],
+            old=seen[Verdict.OLD],
+        )
 
     # --- inside
 
-    def _not_again(self, request: CommitRequest, verdict: Verdict) -> CommitResult:
-        """The answer to a commit that was made before: the first attempt's rows stand, this one's are dropped."""
+    def _app_lock(self, app: str) -> threading.Lock:
+        return self._apps[crc32(app.encode()) % _APP_LOCKS]
+
+    def _count(self, verdict: Verdict) -> None:
+        with self._counting:
+            self._verdicts[verdict] += 1
+
+    def _not_again(self, request: CommitRequest, verdict: Verdict, principal: str) -> CommitResult:
+        """The answer to a commit that was made before: the first attempt's rows stand, this one's are dropped. If that
+        attempt is this very one, it is told so."""
         same = [
             record
             for record in self.commits.of(request.app)
             if (record.tables, record.version) == (request.tables, request.version)
         ]
+        if verdict is Verdict.DUPLICATE and same and is_itself(request, same[0]):
+            return CommitResult(verdict=Verdict.COMMITTED, offsets=offsets_of(same[0]))
         if verdict is Verdict.DUPLICATE and same and self._differs(request, same[0]):
             _log.warning("%r committed version %d once more, with other rows", request.app, request.version)
             verdict = Verdict.DUPLICATE_DIFFERENT
-        self.discard([handle for handles in request.handles.values() for handle in handles])
-        return CommitResult(verdict=verdict, offsets=_offsets(same[0]) if same else {})
+        self._count(verdict)
+        own = (request.app, request.version, principal)
+        self.stagings.discard(
+            [handle for handles in request.handles.values() for handle in handles],
+            lambda staging: (staging.app, staging.version, staging.principal) == own,
+        )
+        return CommitResult(verdict=verdict, offsets=offsets_of(same[0]) if same else {})
 
     def _differs(self, request: CommitRequest, record: CommitRecord) -> bool:
+        """Whether this attempt has other rows than the one that counts, as far as that is known."""
         handles = [handle for handles in request.handles.values() for handle in handles]
         listed = {staging.handle: seal for staging, seal, _ in self.stagings.listed()}
-        if any(handle not in listed for handle in handles) and request.checksum is None:
-            return False  # what this attempt staged is gone, so there is nothing to compare
-        seals = [listed[handle] for handle in handles if handle in listed]
-        return (_rows(request, seals), _checksum(request, seals)) != (record.rows, record.checksum)
+        # What an attempt staged may be gone: then there is nothing to compare but what it says itself.
+        seals = [listed[handle] for handle in handles] if all(handle in listed for handle in handles) else None
+        rows = None if request.rows is None and seals is None else rows_of(request, seals or ())
+        checksum = None if request.checksum is None and seals is None else checksum_of(request, seals or ())
+        return rows not in (None, record.rows) or checksum not in (None, record.checksum)
 
     def _committed(self, request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]]) -> CommitRecord:
         for _ in range(_LOOKS_MAX):
@@ -272,114 +314,110 @@ class Transactions:
             for tablet in tablets
         ]
         seals = [seal for _, seal in staged.values()]
-        with self._numbering:
-            record = CommitRecord(
-                app=request.app,
-                version=request.version,
-                csn=self.commits.csn + 1,
-                is_done=False,
-                handles={table: tuple(request.handles[table]) for table in request.tables},
-                schemas={table: info.schema.id for table, info in plan.infos.items()},
-                truncates=request.truncates,
-                bases={tablet.bucket: tablet.end for tablet in tablets},
-                timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
-                rows=_rows(request, seals),
-                checksum=_checksum(request, seals),
-            )
-            self._record(record, tablets)
-        return self._applied(record, list(zip(tablets, merged, strict=True)))
+        left = list(zip(tablets, merged, strict=True))
+        with stopping(left):
+            with self._numbering:
+                record = CommitRecord(
+                    app=request.app,
+                    version=request.version,
+                    csn=self.commits.csn + 1,
+                    is_done=False,
+                    handles={table: tuple(request.handles[table]) for table in request.tables},
+                    schemas={table: info.schema.id for table, info in plan.infos.items()},
+                    truncates=request.truncates,
+                    bases={tablet.bucket: tablet.end for tablet in tablets},
+                    timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
+                    rows=rows_of(request, seals),
+                    checksum=checksum_of(request, seals),
+                )
+                self.commits.begin(record)
+            return self._applied(record, left)
 
-    def _record(self, record: CommitRecord, tablets: Sequence[Tablet]) -> None:
-        try:
-            self.commits.begin(record)
-        except (DiskFull, MetaConflict):
-            raise  # refused: nothing happened
-        except BaseException:
-            # Nobody knows whether it is written. The buckets find out when they are opened again.
-            for tablet in tablets:
-                tablet.suspend("nobody knows yet whether a transaction was committed")
-            self.commits.load()
-            raise
-
-    def _applied(self, record: CommitRecord, shares: Sequence[tuple[Tablet, Merged]]) -> CommitRecord:
-        """Write the share of each bucket; one that fails stops, and has its share before it serves again."""
+    def _applied(self, record: CommitRecord, left: list[tuple[Tablet, Merged]]) -> CommitRecord:
+        """Write the share of each bucket that is left; one that fails stops, and has its share before it serves
+        again."""
         ends: dict[BucketId, int] = {}
-        left = list(shares)
-        try:
-            while left:
-                tablet, merged = left.pop(0)
-                try:
-                    ends[tablet.bucket] = tablet.commit(merged, record.csn, record.timestamp_ms)
-                except KolkError as error:
-                    _log.error("commit %d is not in bucket %s yet: %s", record.csn, tablet.bucket.name, error)
-        except BaseException:
-            for tablet, _ in left:
-                tablet.suspend("it was interrupted in the middle of a transaction")
-            raise
+        while left:
+            tablet, merged = left[0]
+            try:
+                ends[tablet.bucket] = tablet.commit(merged, record.csn, record.timestamp_ms)
+            except KolkError as error:
+                _log.error("commit %d is not in bucket %s yet: %s", record.csn, tablet.bucket.name, error)
+                self._problems[record.csn] = str(error)
+            left.pop(0)
         record = replace(record, ends=ends)
-        if len(ends) < len(record.bases):
-            return record
-        return self._marked(record)
+        return self._marked(record) if len(ends) == len(record.bases) else record
 
     def _marked(self, record: CommitRecord) -> CommitRecord:
         done = replace(record, is_done=True)
         try:
             self.commits.finish(done)
-        except (DiskFull, Stopped) as error:
+        except KolkError as error:
             _log.warning("commit %d is in all its buckets, which could not be noted: %s", record.csn, error)
+            self._problems[record.csn] = str(error)
             return record
+        self._problems.pop(record.csn, None)
         return done
 
-    def _finished(self, record: CommitRecord) -> None:
+    def _finish_somebody(self, records: Sequence[CommitRecord]) -> None:
+        """Finish commits, of whichever application, unless somebody is at it right now."""
+        for record in records:
+            lock = self._app_lock(record.app)
+            if lock.acquire(blocking=False):
+                try:
+                    self._finish_all([each for each in self.commits.pending() if each.csn == record.csn])
+                finally:
+                    lock.release()
+
+    def _finish_all(self, records: Sequence[CommitRecord]) -> KolkError | None:
+        """Finish those of the records that are not; the answer is why one cannot be. Hold the applications' locks."""
+        failed: KolkError | None = None
+        for record in sorted(records, key=lambda record: record.csn):
+            if not record.is_done:
+                try:
+                    self._finish(record)
+                except KolkError as error:
+                    if self._problems.get(record.csn) != str(error):
+                        _log.warning("commit %d could not be finished yet: %s", record.csn, error)
+                    self._problems[record.csn] = str(error)
+                    failed = failed or error
+        return failed
+
+    def _finish(self, record: CommitRecord) -> None:
         """Let every bucket of a commit have its share: whoever opens one gives it."""
         ends = dict(record.ends)
-        for bucket in sorted(record.bases):
-            try:
-                with self._tablets.use_one(self._catalog.by_id(bucket.table), bucket) as tablet:
-                    if tablet.csn < record.csn:
-                        raise Stopped(f"bucket {bucket.name} has not got commit {record.csn} yet; retry")
-                    ends.setdefault(bucket, tablet.end)
-            except NotFound:
-                continue  # its partition or table was dropped, and there is nobody to give it to
+        try:
+            for bucket in sorted(record.bases):
+                try:
+                    with self._tablets.use_one(self._catalog.by_id(bucket.table), bucket) as tablet:
+                        if tablet.refusal is not None:
+                            raise copy(tablet.refusal)
+                        if tablet.csn < record.csn:
+                            raise unfinished(f"bucket {bucket.name} has not got commit {record.csn} yet")
+                        ends.setdefault(bucket, tablet.end)
+                except (TableNotFound, PartitionDropped):
+                    continue  # there is nobody to give it to
+        finally:
+            self._read = None
         record = self._marked(replace(record, ends=ends))
         if record.is_done:
             self._clear(record)
+
+    def _roll_forward(self, tablet: Tablet, record: CommitRecord) -> None:
+        """Give a bucket the share that it lacks, merged as it was to be. Nobody else has the bucket."""
+        base, table = record.bases[tablet.bucket], tablet.bucket.table
+        if tablet.end != base:
+            raise Corrupted(f"it is to follow offset {base}, but the log ends at {tablet.end}")
+        if self._read is None or self._read[:2] != (record.csn, table):
+            info = self._catalog.by_id(table)
+            self._read = record.csn, table, self._planning.shares(info, record.handles[table], makes=False)
+        shares = self._read[2].get(tablet.bucket, ())
+        with tablet.held():
+            merged = tablet.merged(shares, truncates=table in record.truncates, is_decided=True)
+            tablet.commit(merged, record.csn, record.timestamp_ms)
 
     def _clear(self, record: CommitRecord) -> None:
         """Remove what was staged for a commit that is done, and what earlier attempts have left."""
         handles = [handle for handles in record.handles.values() for handle in handles]
         handles += self.stagings.of(record.app, record.tables, record.version)
-        self.stagings.discard(dict.fromkeys(handles), self.commits.named())
-
-
-def _check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]], principal: str) -> None:
-    for table, handles in request.handles.items():
-        for handle in handles:
-            staging = staged[handle][0]
-            if staging.principal != principal:
-                raise PermissionDenied(f"what was staged under {handle} is somebody else's")
-            if (staging.app, staging.version, staging.table) != (request.app, request.version, table):
-                raise StagingGone(
-                    f"what was staged under {handle} is for version {staging.version} of {staging.app!r} and table"
-                    f" {staging.table}, not for this commit"
-                )
-
-
-def _rows(request: CommitRequest, seals: Sequence[Seal]) -> int:
-    return sum(seal.rows for seal in seals) if request.rows is None else request.rows
-
-
-def _checksum(request: CommitRequest, seals: Sequence[Seal]) -> int:
-    if request.checksum is not None:
-        return request.checksum
-    total = 0
-    for seal in seals:
-        total = added(total, seal.checksum)
-    return total
-
-
-def _offsets(record: CommitRecord) -> dict[TableId, dict[str, int]]:
-    found: dict[TableId, dict[str, int]] = {table: {} for table in record.tables}
-    for bucket, end in record.ends.items():
-        found[bucket.table][bucket.name] = end
-    return found
+        self.stagings.discard(dict.fromkeys(handles))

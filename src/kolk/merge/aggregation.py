@@ -4,7 +4,7 @@ Both steps work column by column, each by its function; only the second needs wh
 none of its business.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kolk.codec.buffers import Mask
 from kolk.errors import AggregateOverflow, InvalidRows
-from kolk.merge.aggregates.aggregator import Aggregator, Retractable
+from kolk.merge.aggregates.aggregator import Aggregator, Retractable, SelfMerging, Widening
 from kolk.merge.aggregates.binding import aggregator_of
 from kolk.merge.groups import Groups, spread
 from kolk.model.options import MergeMode
@@ -38,7 +38,7 @@ class Aggregation:
                     f" add {name if by in targets else by!r} to its columns"
                 )
 
-    def check_retractable(self, targets: Sequence[str]) -> None:
+    def _check_retractable(self, targets: Sequence[str]) -> None:
         """Whether what was put into these columns can be taken back."""
         for column in self._chosen(targets):
             if not column.is_retractable:
@@ -57,26 +57,66 @@ class Aggregation:
         """For each target the state of every group of rows, which are inputs, or states themselves."""
         return [self._states(column, rows, groups, mode) for column in self._chosen(targets)]
 
-    def removed(
+    def retracting(
         self, rows: pa.RecordBatch, retracts: Mask, groups: Groups, targets: Sequence[str], mode: MergeMode
-    ) -> pa.RecordBatch:
-        """What the retractions among the rows take from each state. All of a group's rows are here, for their order."""
-        found: dict[str, pa.Array] = {}
+    ) -> tuple[list[pa.Array], list[pa.Array]]:
+        """For each target the state of what every group of rows gives, null for nothing, and what it takes back.
+
+        Both may be of a wider type than the column's: what comes and goes in one put may together be more than a column
+        holds of it at the end.
+        """
+        self._check_retractable(targets)
+        left, present = groups.filtered(~retracts)
+        states: list[pa.Array] = []
+        removed: list[pa.Array] = []
         for column in self._chosen(targets):
-            function, given = self._retractable(column), rows.column(column.name)
+            function = self._roomy(column)
+            inputs = rows.column(column.name)
+            if isinstance(function, Widening):
+                inputs = _as(inputs, function.type.arrow)
+            added = inputs.filter(pa.array(~retracts))
             with _about(column.name):
                 if mode is MergeMode.MERGE_STATE:
-                    function.check(given)
-                    left, present = groups.filtered(retracts)
-                    found[column.name] = spread(function.merge(given.filter(pa.array(retracts)), left), present)
+                    function.check(inputs)
+                # Whose inputs are states is told of all rows in any case: to some of them their order matters.
+                if mode is MergeMode.MERGE_STATE and not isinstance(function, SelfMerging):
+                    _check_takes_states(column)
+                    taken, some = groups.filtered(retracts)
+                    states.append(spread(function.merge(added, left), present))
+                    removed.append(spread(function.merge(inputs.filter(pa.array(retracts)), taken), some))
                 else:
-                    found[column.name] = function.retracted(given, retracts, groups)
-        return pa.RecordBatch.from_pydict(found)
+                    states.append(spread(function.accumulate(added, left), present))
+                    removed.append(function.retracted(inputs, retracts, groups))
+        return states, removed
 
     def merged(
-        self, states: pa.RecordBatch, stored: pa.RecordBatch, found: Mask, targets: Sequence[str]
+        self,
+        states: pa.RecordBatch,
+        stored: pa.RecordBatch,
+        found: Mask,
+        targets: Sequence[str],
+        removed: pa.RecordBatch | None,
     ) -> dict[str, pa.Array]:
-        """The states merged into what is stored under those of the keys that were found."""
+        """The states merged into what is stored under those of the keys that were found, without what is removed."""
+        if removed is None:
+            return self._merged(states, stored, found, targets, self._aggregators)
+        functions = {column.name: self._roomy(column) for column in self._chosen(targets)}
+        merged = self._merged(states, stored, found, targets, functions)
+        for name in targets:
+            with _about(name):
+                merged[name] = self._fitted(name, functions[name].remove(merged[name], removed.column(name)))
+        return merged
+
+    # --- inside
+
+    def _merged(
+        self,
+        states: pa.RecordBatch,
+        stored: pa.RecordBatch,
+        found: Mask,
+        targets: Sequence[str],
+        functions: Mapping[str, Aggregator],
+    ) -> dict[str, pa.Array]:
         if not found.any():
             return {name: states.column(name) for name in targets}
         groups = Groups.of_counts(1 + found.astype(np.int64))
@@ -85,19 +125,12 @@ class Aggregation:
         index[groups.starts[found]] = np.arange(stored.num_rows)
         places = pa.array(index)
         # The column that decides is among the targets of those it decides about.
-        pairs = {
-            name: pa.concat_arrays([stored.column(name), states.column(name)]).take(places) for name in targets
-        }  # fmt: skip
+        pairs = {name: _behind(stored.column(name), states.column(name)).take(places) for name in targets}
         merged: dict[str, pa.Array] = {}
         for name in targets:
             with _about(name):
-                merged[name] = self._aggregators[name].merge(pairs[name], groups, self._decider(name, pairs))
+                merged[name] = functions[name].merge(pairs[name], groups, self._decider(name, pairs))
         return merged
-
-    def remaining(self, name: str, states: pa.Array, removed: pa.Array) -> pa.Array:
-        """The states of a column without what was taken from them."""
-        with _about(name):
-            return self._retractable(self._schema.column(name)).remove(states, removed)
 
     def _states(self, column: Column, rows: pa.RecordBatch, groups: Groups, mode: MergeMode) -> pa.Array:
         function, given = self._aggregators[column.name], rows.column(column.name)
@@ -112,10 +145,15 @@ class Aggregation:
         by = self._by[name]
         return None if by is None else given[by]
 
-    def _retractable(self, column: Column) -> Retractable:
+    def _roomy(self, column: Column) -> Retractable:
+        """The function of a column that can take values back, with room for more than the column holds."""
         function: Aggregator = self._aggregators[column.name]
         assert isinstance(function, Retractable), f"{column.agg} says that it can take values back"
-        return function
+        return function.roomy if isinstance(function, Widening) else function
+
+    def _fitted(self, name: str, states: pa.Array) -> pa.Array:
+        function = self._aggregators[name]
+        return function.fitted(states) if isinstance(function, Widening) else states
 
     def _chosen(self, targets: Sequence[str]) -> list[Column]:
         return [self._schema.column(name) for name in targets]
@@ -128,3 +166,19 @@ def _about(name: str) -> Iterator[None]:
         yield
     except (AggregateOverflow, InvalidRows) as error:
         raise type(error)(f"the column {name!r}: {error}") from error
+
+
+def _check_takes_states(column: Column) -> None:
+    if column.function is not None and column.function.implementation is not None:
+        raise InvalidRows(
+            f"{column.agg} takes back values and not states; put -U and -D rows without mode='merge_state'"
+        )
+
+
+def _behind(stored: pa.Array, states: pa.Array) -> pa.Array:
+    return pa.concat_arrays([_as(stored, states.type), states])
+
+
+def _as(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """The same numbers in a type with more room."""
+    return values if values.type == type else values.cast(type)

@@ -23,11 +23,12 @@ from kolk.codec.versions import RowCodecs
 from kolk.errors import DeletesDisabled, InvalidRows, TooLarge
 from kolk.merge.aggregation import Aggregation
 from kolk.merge.changes import Changes, Verdicts, blind, changes_of
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups
 from kolk.merge.prepared import Prepared
 from kolk.merge.rules import LastRow, Rule, rule_for
 from kolk.model.change import ChangeKind
 from kolk.model.defaults import default_values
+from kolk.model.functions import registered
 from kolk.model.options import ChangelogImage, DeleteBehavior, MergeEngine, MergeMode, TableOptions
 from kolk.model.schema import Column, Schema
 from kolk.model.translation import translated_write
@@ -38,7 +39,12 @@ ROW_BYTES_MAX = 4 * 2**20
 
 
 class Merger:
-    """Merges writes into one table's rows. Immutable, so thread-safe."""
+    """Merges writes into one table's rows. Immutable but for a cache, so thread-safe.
+
+    The functions of an aggregation table are looked up when a write first needs them, and again when users have
+    registered others since: what does not merge, such as recovery, a snapshot or a row whose time is up, goes on
+    without them.
+    """
 
     def __init__(self, schema: Schema, options: TableOptions, earlier: Iterable[Schema] = ()) -> None:
         self.schema = schema
@@ -46,7 +52,9 @@ class Merger:
         self.codec = RowCodecs(schema, earlier)
         self.versions = self.codec.versions
         self.keys = self.codec.keys_of(schema)
-        self._aggregation = Aggregation(schema) if options.merge_engine is MergeEngine.AGGREGATION else None
+        self._aggregates = options.merge_engine is MergeEngine.AGGREGATION
+        # Two that race make the same one twice.
+        self._bound: tuple[object, Aggregation] | None = None
         self._rule = rule_for(options, schema, self.codec)
 
     def prepare(self, write: Write, *, is_correction: bool = False) -> Prepared:
@@ -58,7 +66,7 @@ class Merger:
         is_aggregated = self._is_aggregated(write)
         if not is_correction:
             self._check(write, rule)
-        if self._aggregation is not None and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE:
+        if self._aggregates and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE:
             self._aggregation.check_states(write.rows, self._targets(write))
         rows, gone = self._looked_at(write, is_aggregated)
         # A partial write reads and writes whole rows: notice here, not under the lock, that they are too many.
@@ -122,6 +130,14 @@ class Merger:
             )
         return changes_of(verdicts, self.codec, self.options.changelog_image)
 
+    @property
+    def _aggregation(self) -> Aggregation:
+        """The functions, bound; UnknownAggregate if one is not known here, or only in another version."""
+        known, bound = registered(), self._bound
+        if bound is None or bound[0] is not known:
+            bound = self._bound = known, Aggregation(self.schema)
+        return bound[1]
+
     # --- preparing
 
     def _looked_at(self, write: Write, is_aggregated: bool) -> tuple[pa.RecordBatch, Mask | None]:
@@ -144,23 +160,25 @@ class Merger:
 
     def _aggregated(self, prepared: Prepared, order: Rows, starts: Rows, retracts: Mask | None) -> Prepared:
         """States of the rows of each key, and what is taken from them."""
-        assert self._aggregation is not None
         write, targets = prepared.write, self._targets(prepared.write)
         rows, groups = prepared.rows.take(pa.array(order)), Groups(starts, len(order))
         key_rows = rows.select(list(self.schema.primary_key))
         keyed = key_rows if groups.are_single else key_rows.take(pa.array(starts))
-        removed, only_taken = None, None
+        names = [*self.schema.primary_key, *targets]
         if retracts is None:
             states = self._aggregation.states(rows, groups, targets, write.mode)
-        else:
-            self._aggregation.check_retractable(targets)
-            retracts = retracts[order]
-            removed = self._aggregation.removed(rows, retracts, groups, targets, write.mode)
-            left, present = groups.filtered(~retracts)
-            given = self._aggregation.states(rows.filter(pa.array(~retracts)), left, targets, write.mode)
-            states, only_taken = [spread(state, present) for state in given], ~present
-        made = pa.RecordBatch.from_arrays([*keyed.columns, *states], names=[*self.schema.primary_key, *targets])
-        return replace(prepared, rows=made, removed=removed, gone=only_taken, is_aggregated=True)
+            made = pa.RecordBatch.from_arrays([*keyed.columns, *states], names=names)
+            return replace(prepared, rows=made, is_aggregated=True)
+        retracts = retracts[order]
+        states, removed = self._aggregation.retracting(rows, retracts, groups, targets, write.mode)
+        return replace(
+            prepared,
+            rows=pa.RecordBatch.from_arrays([*keyed.columns, *states], names=names),
+            removed=pa.RecordBatch.from_arrays([*keyed.columns, *removed], names=names),
+            taken=groups.any(retracts),
+            gone=~groups.any(~retracts),
+            is_aggregated=True,
+        )
 
     def _targets(self, write: Write) -> tuple[str, ...]:
         """The columns outside the key that a write is about."""
@@ -170,7 +188,7 @@ class Merger:
 
     def _is_aggregated(self, write: Write) -> bool:
         is_merged = write.mode is not MergeMode.OVERWRITE and write.action is not Action.DELETE
-        return self._aggregation is not None and is_merged
+        return self._aggregates and is_merged
 
     def _is_blind(self, write: Write, rule: Rule) -> bool:
         is_plain = write.action is Action.UPSERT and write.columns is None
@@ -180,29 +198,31 @@ class Merger:
 
     def _aggregate(self, prepared: Prepared, olds: pa.BinaryArray, found: Mask) -> Verdicts:
         """Targets are merged, everything else is what is stored, or, where nothing is, the default or null."""
-        assert self._aggregation is not None
         targets = self._targets(prepared.write)
         stored = self.codec.decode(olds.drop_null() if olds.null_count else olds)
-        merged = self._aggregation.merged(prepared.rows, stored, found, targets)
-        accepted = np.ones_like(found)
-        if prepared.removed is not None:
-            for name in prepared.removed.schema.names:
-                merged[name] = self._aggregation.remaining(name, merged[name], prepared.removed.column(name))
-        if prepared.gone is not None:
-            accepted = found | ~prepared.gone
+        merged = self._aggregation.merged(prepared.rows, stored, found, targets, prepared.removed)
+        accepted = np.ones_like(found) if prepared.gone is None else found | ~prepared.gone
         given = merged | {name: prepared.rows.column(name) for name in self.schema.primary_key}
         rows = self._whole_rows(given, stored, found)
         ends = np.zeros_like(found)
-        if prepared.removed is not None and self.options.delete_behavior is DeleteBehavior.ALLOW:
+        if prepared.taken is not None and self.options.delete_behavior is DeleteBehavior.ALLOW:
             # What nothing is left of after a retraction is no row.
-            ends = ~_any_left(rows, [column.name for column in self.schema.value_columns])
+            ends = prepared.taken & ~_any_left(rows, [column.name for column in self.schema.value_columns])
             accepted &= ~ends
-        for column in self.schema.value_columns:
-            nulls = rows.column(column.name).is_null().to_numpy(zero_copy_only=False) if not column.nullable else ends
-            if not column.nullable and (nulls & accepted).any():
-                raise InvalidRows(f"the column {column.name!r} is NOT NULL, but a row would have nothing left in it")
+        self._check_left(rows, accepted)
         verdicts = _verdicts(prepared, olds, found, accepted, rows, self._encode(rows))
         return replace(verdicts, stored=stored, deleted=found & ends)
+
+    def _check_left(self, rows: pa.RecordBatch, accepted: Mask) -> None:
+        """A retraction may leave nothing in a column, which one that is NOT NULL does not take."""
+        for column in self.schema.value_columns:
+            array = rows.column(column.name)
+            if (
+                not column.nullable
+                and array.null_count
+                and pc.any(pc.and_(array.is_null(), pa.array(accepted))).as_py()
+            ):
+                raise InvalidRows(f"the column {column.name!r} is NOT NULL, but a row would have nothing left in it")
 
     def _upsert(self, prepared: Prepared, olds: pa.BinaryArray, found: Mask) -> Verdicts:
         assert prepared.values is not None
@@ -261,13 +281,13 @@ class Merger:
         return mode is MergeMode.ACCUMULATE and self.options.delete_behavior is DeleteBehavior.IGNORE
 
     def _check(self, write: Write, rule: Rule) -> None:
-        if write.mode is MergeMode.MERGE_STATE and self._aggregation is None:
+        if write.mode is MergeMode.MERGE_STATE and not self._aggregates:
             raise InvalidRows(
                 "mode='merge_state' is for tables of the aggregation merge engine; this one is of another"
             )
         if write.mode is MergeMode.MERGE_STATE and write.action is Action.DELETE:
             raise InvalidRows("a delete has no states to merge; leave mode='merge_state' out")
-        if self._aggregation is not None and write.columns is not None and write.mode is not MergeMode.OVERWRITE:
+        if self._aggregates and write.columns is not None and write.mode is not MergeMode.OVERWRITE:
             self._aggregation.check_targets(write.columns)
         deletes = write.action is Action.DELETE or (
             write.action is Action.CHANGE and not self._is_aggregated(write) and _has_deletes(write)

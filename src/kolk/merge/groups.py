@@ -41,7 +41,7 @@ class Groups:
     @cached_property
     def ends(self) -> Rows:
         """Where each group ends."""
-        return np.append(self.starts[1:], self.rows)
+        return np.append(self.starts, self.rows)[1:]  # none, if there are no groups
 
     @cached_property
     def counts(self) -> Rows:

@@ -34,7 +34,9 @@ class Prepared:
     gone: Mask | None = None
     """Which keys are deleted, if some are; of an aggregation, those that are only taken from, and get no row."""
     removed: pa.RecordBatch | None = None
-    """What retractions take from states, for columns that anything is taken from."""
+    """What retractions take from states, column by column, if there are any."""
+    taken: Mask | None = None
+    """Which keys retractions are about, if there are any."""
     is_aggregated: bool = False
 
     def take(self, order: Rows) -> "Prepared":
@@ -46,6 +48,7 @@ class Prepared:
             rows=self.rows.take(places),
             values=None if self.values is None else self.values.take(places),
             gone=None if self.gone is None else self.gone[order],
+            taken=None if self.taken is None else self.taken[order],
             removed=None if self.removed is None else self.removed.take(places),
         )
 
@@ -60,6 +63,7 @@ class Prepared:
             rows=rows,
             values=None if self.values is None else self.values.slice(start, count),
             gone=None if self.gone is None else self.gone[start : start + count],
+            taken=None if self.taken is None else self.taken[start : start + count],
             removed=None if self.removed is None else self.removed.slice(start, count),
         )
 

@@ -27,6 +27,10 @@ def declared(schema: Schema, options: Mapping[str, str]) -> tuple[Schema, dict[s
     given = _by_column({key: value for key, value in options.items() if key not in rest}, schema)
     columns = [_declared(column, given.get(column.name, {})) for column in schema.columns]
     schema = Schema(columns, schema.primary_key, id=schema.id, next_column_id=schema.next_column_id)
+    # What is stored may name a function that nobody knows here; what is made may not.
+    named = [column.agg.name for column in columns if column.agg is not None]
+    for name in [*named, Aggregate.parse(rest[FALLBACK]).name] if FALLBACK in rest else named:
+        function(name)
     if MERGE_ENGINE not in rest and (FALLBACK in rest or any(column.agg for column in columns)):
         rest[MERGE_ENGINE] = MergeEngine.AGGREGATION.value
     return schema, rest
@@ -53,6 +57,8 @@ def completed(schema: Schema, options: TableOptions) -> Schema:
         )
     fallback = options.fallback
     filled = {column.name: replace(column, agg=fallback) for column in missing}
+    for column in filled.values():
+        column.check_function()
     columns = [filled.get(column.name, column) for column in schema.columns]
     return Schema(columns, schema.primary_key, id=schema.id, next_column_id=schema.next_column_id)
 

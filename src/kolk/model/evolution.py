@@ -134,14 +134,14 @@ class _Draft:
         old = self._spec.schema
         if tuple(self._columns) == old.columns:
             raise InvalidSchema("this alter changes nothing; leave it out")
-        columns = [self._by_renamed(column) for column in self._columns]
-        schema = Schema(columns, self._names(old.primary_key), id=old.id + 1, next_column_id=self._next_id)
+        schema = Schema(self._columns, self._names(old.primary_key), id=old.id + 1, next_column_id=self._next_id)
         options = replace(
             self._spec.options,
             version_column=self._name(self._spec.options.version_column),
             kv_ttl_column=self._name(self._spec.options.kv_ttl_column),
         )
         schema = completed(schema, options)
+        _check_functions(old, schema)
         return replace(self._spec, schema=schema, bucket_key=self._names(self._spec.bucket_key), options=options)
 
     def _add(self, column: Column, place: AddColumn) -> None:
@@ -174,7 +174,7 @@ class _Draft:
     def _check_decides(self, column: Column) -> None:
         """Whether another column is chosen by this one."""
         for other in self._columns:
-            if other.agg is not None and other.agg.get("by") in self._names_of(column):
+            if other.agg is not None and other.agg.get("by") == column.name:
                 raise InvalidSchema(
                     f"{column.name!r} decides about {other.name!r}, which is {other.agg}; drop that one first"
                 )
@@ -185,6 +185,10 @@ class _Draft:
         if to != column.name:
             self._check_free(to, but=column)
         self._swap(column, replace(column, name=to))
+        for other in self._columns:
+            if other.agg is not None and other.agg.get("by") == column.name:
+                parameters = {**dict(other.agg.parameters), "by": to}
+                self._swap(other, replace(other, agg=Aggregate.make(other.agg.name, parameters)))
 
     def _widen(self, column: Column, type: DataType) -> None:
         if column.type == type:
@@ -229,18 +233,6 @@ class _Draft:
         if self._is_partition(column):
             raise InvalidSchema(f"{column.name!r} is a partition column; it cannot be {what}")
 
-    def _by_renamed(self, column: Column) -> Column:
-        """A column that another one decides about follows when that is renamed."""
-        by = None if column.agg is None else column.agg.get("by")
-        if column.agg is None or by is None or by not in self._spec.schema.names:
-            return column
-        parameters = {**dict(column.agg.parameters), "by": self._name(by)}
-        return replace(column, agg=Aggregate.make(column.agg.name, parameters))
-
-    def _names_of(self, column: Column) -> set[str]:
-        """The names that a column has, and had before this alter."""
-        return {column.name} | {old.name for old in self._spec.schema.columns if old.id == column.id}
-
     def _is_partition(self, column: Column) -> bool:
         """Partitions are named by the names and values of these columns, so both stay as they are."""
         return column.id in self._ids(self._spec.partition_by)
@@ -284,6 +276,14 @@ class _Draft:
 
     def _swap(self, old: Column, new: Column) -> None:
         self._columns[self._columns.index(old)] = new
+
+
+def _check_functions(old: Schema, new: Schema) -> None:
+    """A function is known here when it is given to a column, or the column to another type; to drop one it need not."""
+    for column in new.columns:
+        before = old.by_id.get(column.id)
+        if before is None or (before.type, before.agg) != (column.type, column.agg):
+            column.check_function()
 
 
 def _check_place(first: bool, after: str | None) -> None:

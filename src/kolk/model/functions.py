@@ -9,12 +9,13 @@ are the same type; a count is a bigint whatever is counted, a sketch is bytes wh
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kolk.errors import InvalidSchema, UnknownAggregate
 from kolk.model import parameters as p
 from kolk.model.aggregate import Aggregate
+from kolk.model.function_texts import TEXTS
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
@@ -65,6 +66,14 @@ class Function:
     """Whether it works on rows, so that a put need not give the column."""
     implementation: Any = None
     """The code of a function that was registered; ours is found by name."""
+    version: int | None = None
+    """Of a function that was registered: kept with the column, so that nobody goes on with states of another one."""
+    summary: str = ""
+    """What it does, in one line."""
+    nulls: str = "passed over"
+    """What becomes of a null that is given."""
+    size: str = "one value"
+    """How large a state gets."""
 
     def values_of(self, aggregate: Aggregate) -> dict[str, Any]:
         """The parameters as values, defaults included."""
@@ -82,6 +91,8 @@ class Function:
                 supported = ", ".join(known) or "none"
                 raise InvalidSchema(f"{self.name} has no parameter {name[:60]!r}; its parameters: {supported}")
         given = tuple((name, known[name].checked(text)) for name, text in aggregate.parameters)
+        if self.version is not None:
+            given = self._versioned(given)
         for parameter in self.parameters:
             if parameter.required and parameter.name not in dict(given):
                 raise InvalidSchema(f"{self.name} needs its parameter {parameter.name}, {parameter.says}")
@@ -93,6 +104,16 @@ class Function:
     def input(self, aggregate: Aggregate, type: DataType) -> DataType:
         """What a put gives to a column of this type."""
         return self.takes(type, self.values_of(aggregate))
+
+    def _versioned(self, given: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """The parameters with the version that is registered; UnknownAggregate if they name another one."""
+        found = dict(given).get("version", str(self.version))
+        if found != str(self.version):
+            raise UnknownAggregate(
+                f"it was made with version {found} of {self.name}, and version {self.version} is registered here:"
+                f" states of one are none of the other. Register version {found}, or copy the rows into a new table"
+            )
+        return tuple(sorted({**dict(given), "version": found}.items()))
 
 
 def _always(_: Values) -> bool:
@@ -115,8 +136,11 @@ def _average_state(type: DataType, _: Values) -> str | None:
 
 
 def _items(type: DataType, values: Values) -> str | None:
-    if values["distinct"] and type.fields[0].type.is_nested:
+    item = type.fields[0]
+    if values["distinct"] and item.type.is_nested:
         return "distinct items are scalar; leave the parameter distinct out"
+    if values["nulls"] == "keep" and values["input"] == "element" and not item.nullable:
+        return f"nulls = keep puts nulls among the items, and those of a {type.shown} are not null"
     return None
 
 
@@ -130,6 +154,10 @@ def _item_is(*kinds: Kind) -> Callable[[DataType, Values], str | None]:
     return refuses
 
 
+def _summed(type: DataType, values: Values) -> str | None:
+    return _item_is(*_NUMBERS)(type, values) or _overflow(type.fields[1].type, values)
+
+
 def _collected(type: DataType, values: Values) -> DataType:
     return type.fields[0].type if values["input"] == "element" else type
 
@@ -137,6 +165,8 @@ def _collected(type: DataType, values: Values) -> DataType:
 _OVERFLOW = p.choice("overflow", "error", "wrap", "saturate")
 _DISTINCT = p.flag("distinct")
 _MAX_SIZE = p.number("max_size", 1, 1_000_000)
+# Without it, elements that are null are passed over, and nulls within arrays are kept.
+_NULLS = replace(p.choice("nulls", "skip", "keep"), default=None)
 _MEASURED = tuple(kind.value for kind in (*_INTEGERS, Kind.FLOAT, Kind.DOUBLE))
 _HASHED = ("boolean", *(kind.value for kind in _INTEGERS), "float", "double", "char", "string", "bytes", "binary")
 
@@ -154,7 +184,7 @@ def _collecting(name: str, of: str) -> Function:
     return Function(
         name=name,
         kinds=(Kind.ARRAY,),
-        parameters=(_DISTINCT, _MAX_SIZE, p.choice("nulls", "skip", "keep"), p.choice("input", of, other)),
+        parameters=(_DISTINCT, _MAX_SIZE, _NULLS, p.choice("input", of, other)),
         takes=_collected,
         refuses=_items,
         # A set does not know how often a thing was put into it, nor a full list what was left out.
@@ -188,15 +218,14 @@ def _bitmap(name: str, *aliases: str, inputs: tuple[str, ...]) -> Function:
     )
 
 
-def _of_map(name: str, kinds: tuple[Kind, ...], *, idempotent: bool, overflow: bool = False) -> Function:
+def _of_map(name: str, kinds: tuple[Kind, ...]) -> Function:
     return Function(
         name=name,
         kinds=(Kind.MAP,),
-        parameters=(_OVERFLOW,) if overflow else (),
         refuses=_item_is(*kinds),
-        is_idempotent=idempotent,
+        is_idempotent=True,
         is_commutative=name != "merge_map",
-        is_retractable=lambda _: name in ("merge_map", "sum_map"),
+        is_retractable=lambda _: name == "merge_map",
     )
 
 
@@ -215,7 +244,7 @@ def _by(name: str, *aliases: str) -> Function:
     return Function(name=name, aliases=aliases, kinds=_ANY, parameters=(p.column("by"),), is_idempotent=True)
 
 
-FUNCTIONS = (
+_OWN = (
     Function(
         name="sum",
         kinds=_NUMBERS,
@@ -268,10 +297,17 @@ FUNCTIONS = (
     _simple("bit_and", (*_INTEGERS, Kind.BINARY)),
     _simple("bit_or", (*_INTEGERS, Kind.BINARY)),
     Function(name="bit_xor", kinds=(*_INTEGERS, Kind.BINARY), is_retractable=_always, is_commutative=True),
-    _of_map("merge_map", _ANY, idempotent=True),
-    _of_map("sum_map", _NUMBERS, idempotent=False, overflow=True),
-    _of_map("min_map", _ORDERED, idempotent=True),
-    _of_map("max_map", _ORDERED, idempotent=True),
+    _of_map("merge_map", _ANY),
+    Function(
+        name="sum_map",
+        kinds=(Kind.MAP,),
+        parameters=(_OVERFLOW,),
+        refuses=_summed,
+        is_retractable=_always,
+        is_commutative=True,
+    ),
+    _of_map("min_map", _ORDERED),
+    _of_map("max_map", _ORDERED),
     Function(
         name="histogram",
         kinds=(Kind.ARRAY,),
@@ -285,7 +321,7 @@ FUNCTIONS = (
     _best("bottom_n"),
     _sketch("hll", p.number("lg_k", 4, 21, 12)),
     _sketch("theta", p.number("lg_k", 5, 26, 12)),
-    _sketch("cpc", p.number("lg_k", 4, 26, 11)),
+    _sketch("cpc", p.number("lg_k", 4, 20, 11)),
     _sketch(
         "kll",
         p.number("k", 8, 65_535, 200),
@@ -294,36 +330,49 @@ FUNCTIONS = (
     ),
 )  # fmt: skip
 
+FUNCTIONS = tuple(replace(each, **TEXTS.get(each.name, {})) for each in _OWN)
 _BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
-# Written by register alone; one step for the interpreter, so it needs no lock.
-_REGISTERED: dict[str, Function] = {}
+# Replaced whole by register alone, so that readers see one state or the next, and can tell that it is another.
+_registered: Mapping[str, Function] = {}
 
 
 def names() -> list[str]:
     """The names of all functions, without aliases."""
-    return sorted({function.name for function in (*FUNCTIONS, *_REGISTERED.values())})
+    return sorted({function.name for function in (*FUNCTIONS, *_registered.values())})
+
+
+def registered() -> Mapping[str, Function]:
+    """The functions that users have registered, by name: another object whenever one came."""
+    return _registered
 
 
 def is_function(name: str) -> bool:
     """Whether there is a function of this canonical name or alias."""
-    return name in _BY_NAME or name in _REGISTERED
+    return name in _BY_NAME or name in _registered
+
+
+def is_own(name: str) -> bool:
+    """Whether it is one of Kolk's own, which every program has."""
+    return name in _BY_NAME
 
 
 def function(name: str) -> Function:
     """The function of this canonical name or alias; UnknownAggregate, which lists them, if there is none."""
-    found = _BY_NAME.get(name) or _REGISTERED.get(name)
+    found = _BY_NAME.get(name) or _registered.get(name)
     if found is None:
         near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UnknownAggregate(
-            f"there is no aggregate function {name[:60]!r}; {hint}The functions are {', '.join(names())}. One of your"
-            " own has to be registered first, here and in the server: kolk.register_aggregate(name, ...)"
+            f"there is no aggregate function {name[:60]!r}{hint} The functions are {', '.join(names())}. One of your"
+            " own is registered in every program that uses the table, kolk.register_aggregate(name, ...), and in its"
+            " server: kolk serve --load MODULE"
         )
     return found
 
 
 def register(new: Function) -> None:
     """Make a user's function known under its name; the same name again replaces it."""
+    global _registered
     if new.name in _BY_NAME:
         raise InvalidSchema(f"the aggregate function {new.name!r} is one of Kolk's own; take another name")
-    _REGISTERED[new.name] = new
+    _registered = {**_registered, new.name: new}

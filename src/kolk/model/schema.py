@@ -13,10 +13,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from kolk.errors import InvalidRows, InvalidSchema
+from kolk.errors import InvalidRows, InvalidSchema, UnknownAggregate
 from kolk.model.aggregate import Aggregate
 from kolk.model.defaults import default_literal, default_text
-from kolk.model.functions import Function, function, is_function
+from kolk.model.functions import Function, function, is_function, is_own
 from kolk.model.names import check_name
 from kolk.model.types import DataType
 
@@ -68,6 +68,16 @@ class Column:
     def function(self) -> Function | None:
         """The aggregate function; UnknownAggregate if it is one that nobody has registered here."""
         return None if self.agg is None else function(self.agg.name)
+
+    def check_function(self) -> None:
+        """Raise UnknownAggregate if its function is not known here, or not in the version that it was made with."""
+        if self.agg is None:
+            return
+        try:
+            if function(self.agg.name).check(self.agg, self.type) != self.agg:
+                raise UnknownAggregate("it was made where nobody had registered it; register it there first")
+        except InvalidSchema as error:
+            raise _renewed(error, f"the aggregate function of the column {self.name!r}: {error}") from None
 
     @property
     def is_retractable(self) -> bool:
@@ -174,6 +184,23 @@ class Schema:
         return any(column.agg is not None for column in self.columns)
 
     @cached_property
+    def _registered(self) -> tuple[Column, ...]:
+        """The columns whose functions are not Kolk's own, or were not when they were made."""
+        with_functions = [(column, column.agg) for column in self.columns if column.agg is not None]
+        return tuple(column for column, agg in with_functions if not is_own(agg.name) or agg.get("version") is not None)
+
+    def check_known(self) -> None:
+        """Raise UnknownAggregate if a column's function is not known here, so that nobody can tell what it holds."""
+        for column in self._registered:
+            if column.agg is not None and not is_function(column.agg.name):
+                column.check_function()
+
+    def check_functions(self) -> None:
+        """The same for a function of another version, too: what is written must go on with what is stored."""
+        for column in self._registered:
+            column.check_function()
+
+    @cached_property
     def input_columns(self) -> tuple[Column, ...]:
         """The columns as a put gives them: of the type that their functions take, with nulls where those count them."""
         return tuple(column if column.agg is None else _input(column) for column in self.columns)
@@ -225,8 +252,8 @@ def _columns(given: object) -> tuple[Column, ...]:
 
 
 def _aggregate(given: object, params: object, type: DataType, name: str) -> Aggregate | None:
-    """An aggregate as it is kept. One that was stored is kept even if nobody knows it, so that the table can be seen;
-    whoever wants to use it is told."""
+    """An aggregate as it is kept. One that was stored is kept even if nobody knows it, or only in another version, so
+    that the table can be seen; whoever wants to use it is told."""
     if given is None:
         if params:
             raise InvalidSchema(f"the column {name!r} has parameters, but no aggregate function; give agg, too")
@@ -234,7 +261,7 @@ def _aggregate(given: object, params: object, type: DataType, name: str) -> Aggr
     try:
         if isinstance(given, Aggregate):
             aggregate = given
-            if not is_function(aggregate.name):
+            if not is_function(aggregate.name) or aggregate.get("version") is not None:
                 return aggregate
         else:
             aggregate = Aggregate.parse(given)  # pyright: ignore[reportArgumentType] - it refuses what is no text

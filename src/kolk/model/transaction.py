@@ -7,7 +7,7 @@ applied. Everything here is pure; the engine does it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kolk.errors import InvalidArgument, MixedVersions
@@ -131,7 +131,11 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
-    """A transaction as ``db.transactions()`` shows it. ``state`` is staging, sealed, pending or done."""
+    """A transaction as ``db.transactions()`` shows it. ``state`` is staging, sealed, pending or done.
+
+    What is staged has its ``handles`` and whose they are; what is committed has the moment. ``problem`` is why one that
+    is pending could not be finished yet.
+    """
 
     app: str
     version: int
@@ -140,12 +144,49 @@ class TransactionInfo:
     rows: int
     bytes: int | None = None
     timestamp_ms: int | None = None
+    handles: tuple[str, ...] = ()
+    principal: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCounts:
+    """What there is of transactions, and what became of those that were committed since the start."""
+
     handles: int = 0
+    staged_bytes: int = 0
+    apps: int = 0
+    pending: int = 0
+    committed: int = 0
+    duplicates: int = 0
+    different: int = 0
+    """Those of the duplicates that had other rows."""
+    old: int = 0
 
 
 def last_version(records: Sequence[CommitRecord], table: TableId) -> int | None:
     """The greatest version of an application that a table has, pending or done; None if it has none."""
     return max((record.version for record in records if table in record.handles), default=None)
+
+
+def latest_of(records: Sequence[CommitRecord], table: TableId) -> list[CommitRecord]:
+    """What the applications have committed to one table last, as commits of that table alone, which are done."""
+    last: dict[str, CommitRecord] = {}
+    for record in records:
+        if table in record.handles and (record.app not in last or record.version > last[record.app].version):
+            last[record.app] = record
+    return [
+        replace(
+            record,
+            is_done=True,
+            handles={table: ()},
+            schemas={table: record.schemas[table]},
+            truncates=frozenset(),
+            bases={bucket: base for bucket, base in record.bases.items() if bucket.table == table},
+            ends={bucket: end for bucket, end in record.ends.items() if bucket.table == table},
+        )
+        for record in last.values()
+    ]
 
 
 def judged(request: CommitRequest, records: Sequence[CommitRecord]) -> Verdict | None:

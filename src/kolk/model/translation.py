@@ -35,15 +35,18 @@ def translated_write(write: Write, source: Schema, target: Schema) -> Write:
     """A write that was made for one version as one for a later version.
 
     Target columns that are gone are left out, also if none is left. Of an aggregation table, columns that are new are
-    none of the write's: there is nothing to add to them.
+    none of the write's: there is nothing to add to them. But one that the write decides about is null in its rows.
     """
     if source.id == target.id:
         return write
+    is_merged = target.aggregates and write.action is not Action.DELETE and write.mode is not MergeMode.OVERWRITE
     names = None
     if write.columns is not None:
         names = tuple(common_names([source.column(name) for name in write.columns], target))
-    elif target.aggregates and write.action is not Action.DELETE and write.mode is not MergeMode.OVERWRITE:
-        names = left_out(target, common_names(source.columns, target))
+        names += _decided(source, target, names) if is_merged else ()
+    elif is_merged:
+        common = common_names(source.columns, target)
+        names = left_out(target, [*common, *_decided(source, target, common)], write.mode)
     if write.action is Action.DELETE:
         return replace(
             write, rows=translated(write.rows, source, target.key_columns), columns=names, schema_id=target.id
@@ -51,6 +54,12 @@ def translated_write(write: Write, source: Schema, target: Schema) -> Write:
     given = {column.id: column for column in expected_columns(source, write.action, write.columns, write.mode)}
     wanted = expected_columns(target, write.action, names, write.mode)
     return replace(write, rows=_under(write.rows, given, wanted), columns=names, schema_id=target.id)
+
+
+def _decided(source: Schema, target: Schema, names: Sequence[str]) -> tuple[str, ...]:
+    """The new columns that these decide about."""
+    new = [column for column in target.value_columns if column.id not in source.by_id]
+    return tuple(column.name for column in new if column.agg and column.agg.get("by") in names)
 
 
 def _under(rows: pa.RecordBatch, source: Mapping[int, Column], columns: Sequence[Column]) -> pa.RecordBatch:

@@ -72,19 +72,27 @@ def expected_columns(
     return (*given, CHANGE) if action is Action.CHANGE else given
 
 
-def left_out(schema: Schema, names: Collection[str]) -> tuple[str, ...] | None:
+def left_out(schema: Schema, names: Collection[str], mode: MergeMode) -> tuple[str, ...] | None:
     """The target columns of a put to an aggregation table that gives these columns: None if they are all.
 
     What is left out keeps its value, and in a new row has its default: a default is what a row begins with, not
-    something to be added once more with every put. A column that counts rows counts them, given or not.
+    something to be added once more with every put. A column that counts rows counts them, given or not; but what is put
+    as states has been counted before.
     """
     values = [column for column in schema.value_columns if column.agg is not None]
-    kept = [column for column in values if column.name in names or (column.function and column.function.is_optional)]
+    counts = mode is MergeMode.ACCUMULATE
+    kept = [
+        column
+        for column in values
+        if column.name in names or (counts and column.function and column.function.is_optional)
+    ]
     return None if len(kept) == len(values) else tuple(column.name for column in kept)
 
 
 def _check_targets(schema: Schema, action: Action, columns: tuple[str, ...]) -> None:
     """Target columns are outside the key: a partial delete would take the key from its row."""
+    if len(set(columns)) < len(columns):
+        raise InvalidRows("the columns of a write name one of them twice")
     for name in columns:
         schema.column(name)
         if name in schema.primary_key:

@@ -84,13 +84,14 @@ class Streams:
 
 
 class PutBudget:
-    """Bytes of puts that are served at the same time. Thread-safe: one lock.
+    """Bytes of puts, or of commits, that are served at the same time. Thread-safe: one lock.
 
     A put larger than the whole budget is served alone. As many may wait as may be served, by size: more waiting would
     be a queue in memory.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, what: str = "put") -> None:
+        self._what = what
         self._max = config.puts_bytes_max
         self._seconds = config.puts_wait_seconds
         self._changed = threading.Condition()
@@ -115,11 +116,16 @@ class PutBudget:
 
     def _wait(self, size: int) -> None:
         if self._waiting + size > self._max:
-            raise Busy("too many puts are waiting for their turn; retry in a moment, or put less at once")
+            raise Busy(
+                f"too many {self._what}s are waiting for their turn; retry in a moment, or {self._what} less at once"
+            )
         self._waiting += size
         try:
             if not self._changed.wait_for(lambda: self._served + size <= self._max, self._seconds):
-                raise Busy(f"the put waited {self._seconds:g} s for its turn; retry in a moment, or put less at once")
+                raise Busy(
+                    f"the {self._what} waited {self._seconds:g} s for its turn; retry in a moment, or {self._what} less"
+                    " at once"
+                )
         finally:
             self._waiting -= size
 

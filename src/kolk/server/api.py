@@ -5,7 +5,7 @@ A table that the caller may do nothing with is not found, as if it were not ther
 state: both are the transport's.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pyarrow as pa
@@ -22,19 +22,21 @@ from kolk.model.options import MergeMode
 from kolk.model.page import ChangelogPage, changelog_schema
 from kolk.model.partition import PartitionEvent
 from kolk.model.predicate import Predicate
-from kolk.model.schema import Column, Schema
+from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Action as WriteAction
 from kolk.model.write import Write, expected_columns
 from kolk.server.backups import BackupRequests
 from kolk.server.keeping import KeepingRequests
-from kolk.server.records import shown_names, table_record
+from kolk.server.records import received, shown_names, table_record
 from kolk.server.scanning import Scanning
+from kolk.server.transactions import TransactionRequests
 from kolk.server.watch import Served
 from kolk.wire import keeping as k
 from kolk.wire import messages as m
+from kolk.wire import transactions as t
 from kolk.wire.operations import column_of, decode_operations
-from kolk.wire.rows import check_schema, encode_rows, read_rows
+from kolk.wire.rows import encode_rows
 
 _WAIT_SECONDS = 1.0
 """After so long without a change a follower is sent a sign of life: by it both sides notice if the other is gone."""
@@ -51,6 +53,7 @@ class Api:
         self._engine = engine
         self._status = status
         self.scanning = Scanning(engine, self._table)
+        self.transactions = TransactionRequests(engine, self._table)
         self._keeping = KeepingRequests(engine, self._table)
         self._backups = BackupRequests(engine, backup_folder)
 
@@ -58,6 +61,8 @@ class Api:
         """Serve a request without rows; the answer is plain values."""
         if isinstance(action, m.AboutScans):
             return self.scanning.act(principal, action)
+        if isinstance(action, t.AboutTransactions):
+            return self.transactions.act(principal, action, served)
         if isinstance(action, k.AboutBackups):
             return self._backups.act(principal, action)
         if isinstance(action, k.AboutKeeping):
@@ -72,7 +77,7 @@ class Api:
         columns, mode = None if put.columns is None else tuple(put.columns), MergeMode.parse(put.mode)
         schema = self._engine.schema(info.id, put.schema_id)
         wanted = expected_columns(schema, action, columns, mode)
-        batch = _received(put.schema, rows, wanted, self._engine.config.put_rows_max)
+        batch = received(put.schema, rows, wanted, self._engine.config.put_rows_max)
         served.rows = batch.num_rows
         write = Write(action=action, rows=batch, columns=columns, mode=mode, schema_id=schema.id)
         return self._engine.put(info.id, write, put.tag)
@@ -84,7 +89,7 @@ class Api:
         schema = self._engine.schema(info.id, get.schema_id)
         names, keys = shown_names(schema, get.names), schema.key_columns
         wanted, most = (keys[: get.prefix], 1) if get.prefix else (keys, GET_KEYS_MAX)
-        given = _received(get.schema, rows, wanted, most)
+        given = received(get.schema, rows, wanted, most)
         served.rows = given.num_rows
         look_up = self._engine.prefix if get.prefix else self._engine.get
         return look_up(info.id, given, names, schema.id)
@@ -262,13 +267,6 @@ def _allowed(principal: Principal, operation: Operation, info: TableInfo) -> Tab
     if not principal.may(operation, info.name):
         raise PermissionDenied(f"{principal.name} may not {operation.value} the table {str(info.name)!r}")
     return info
-
-
-def _received(schema: bytes, rows: pa.Buffer, columns: Sequence[Column], rows_max: int) -> pa.RecordBatch:
-    """Rows from outside, under the columns that they must have. The engine validates them in full."""
-    expected = pa.schema([column.arrow for column in columns])
-    check_schema(schema, expected)
-    return read_rows(rows, expected, rows_max=rows_max)
 
 
 def _changes(

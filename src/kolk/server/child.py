@@ -30,6 +30,7 @@ class _Settings(msgspec.Struct, frozen=True):
     folder: str
     server: dict[str, Any]
     engine: dict[str, Any]
+    path: list[str] = []
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -48,7 +49,10 @@ class ServerProcess:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        settings = _Settings(str(folder), asdict(server), {**asdict(engine), "durability": engine.durability.value})
+        # What is to be loaded is found there as it would be here.
+        path = [os.path.abspath(each) for each in sys.path] if server.load else []
+        given = {**asdict(engine), "durability": engine.durability.value}
+        settings = _Settings(str(folder), asdict(server), given, path)
         try:
             with suppress(BrokenPipeError):  # why, is asked below
                 self._process.stdin.write(msgspec.json.encode(settings) + b"\n")
@@ -108,6 +112,7 @@ def main() -> None:
 
     log_to(sys.stderr, logging.getLogger("kolk"), logging.WARNING)
     settings = msgspec.json.decode(_line(), type=_Settings)
+    sys.path += [each for each in settings.path if each not in sys.path]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     # Ctrl-C at a terminal reaches parent and child alike; it is the parent's to decide.

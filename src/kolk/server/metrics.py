@@ -22,6 +22,7 @@ from kolk.model.lease import LeaseCounts
 from kolk.model.page import BucketOffsets
 from kolk.model.scan import ScanCounts
 from kolk.model.snapshot import SnapshotCounts
+from kolk.model.transaction import TransactionCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TABLES_MAX = 1_000
@@ -78,6 +79,7 @@ class Metrics:
         scans: Callable[[], ScanCounts] = _no_scans,
         snapshots: Callable[[], SnapshotCounts] = _no_snapshots,
         leases: Callable[[], LeaseCounts] = LeaseCounts,
+        transactions: Callable[[], TransactionCounts] = TransactionCounts,
     ) -> None:
         registry = CollectorRegistry()
         self._exposition = _WithoutCreated(registry)
@@ -112,6 +114,7 @@ class Metrics:
         registry.register(_Offsets(offsets))
         registry.register(_Scans(scans))
         registry.register(_Kept(snapshots, leases))
+        registry.register(_Transactions(transactions))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -244,6 +247,25 @@ class _Kept(Collector):
         yield CounterMetricFamily("kolk_leases_expired", "Leases that were not renewed.", leases.expired)
         yield CounterMetricFamily("kolk_lease_unavailable", "Snapshots asked for in vain.", leases.unavailable)
         yield CounterMetricFamily("kolk_lease_renew_failures", "Renewals refused.", leases.renew_failures)
+
+
+class _Transactions(Collector):
+    """Asks for transactions when somebody looks. There is no label: applications have the names that users give."""
+
+    def __init__(self, transactions: Callable[[], TransactionCounts]) -> None:
+        self._transactions = transactions
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        counts = self._transactions()
+        yield GaugeMetricFamily("kolk_staged_bytes", "Bytes that wait for a commit.", counts.staged_bytes)
+        yield GaugeMetricFamily("kolk_staged_handles", "Handles that they wait under.", counts.handles)
+        yield GaugeMetricFamily("kolk_apps", "Applications whose last version is remembered.", counts.apps)
+        yield GaugeMetricFamily("kolk_commits_pending", "Commits not yet in all their buckets.", counts.pending)
+        yield CounterMetricFamily("kolk_commits", "Transactions that were committed.", counts.committed)
+        yield CounterMetricFamily("kolk_commits_duplicate", "Those committed before.", counts.duplicates)
+        yield CounterMetricFamily("kolk_commits_different", "Of them, those with other rows.", counts.different)
+        yield CounterMetricFamily("kolk_commits_old", "Those of a version before the last.", counts.old)
 
 
 class _WithoutCreated(Collector):

@@ -1,10 +1,15 @@
-"""Tables and their columns, between the messages and the engine."""
+"""Tables, their columns and their rows, between the messages and the engine."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from kolk.codec.table import encode_table
 from kolk.errors import InvalidArgument
-from kolk.model.schema import Schema
+from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo
 from kolk.wire import messages as m
+from kolk.wire.rows import check_schema, read_rows
 
 
 def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | None:
@@ -21,3 +26,10 @@ def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | No
 def table_record(info: TableInfo) -> m.TableRecord:
     """A table."""
     return m.TableRecord(info.id, encode_table(info))
+
+
+def received(schema: bytes, rows: pa.Buffer, columns: Sequence[Column], rows_max: int) -> pa.RecordBatch:
+    """Rows from outside, under the columns that they must have. The engine validates them in full."""
+    expected = pa.schema([column.arrow for column in columns])
+    check_schema(schema, expected)
+    return read_rows(rows, expected, rows_max=rows_max)

@@ -28,6 +28,7 @@ from kolk.engine.shared import ENGINES
 from kolk.errors import InvalidArgument, KolkError, Unavailable
 from kolk.runtime.clock import Clock, SystemClock
 from kolk.runtime.folder import TOKENS_FILE
+from kolk.runtime.modules import load_modules
 from kolk.runtime.rng import Rng
 from kolk.runtime.threads import start_thread
 from kolk.server.access import Access
@@ -86,6 +87,7 @@ class Server:
                     self._access,
                     self._streams,
                     PutBudget(config),
+                    PutBudget(config, "commit"),
                     self._disk,
                     Watch(metrics, self._events, self._clock),
                     config.message_bytes_max,
@@ -113,6 +115,7 @@ class Server:
     @staticmethod
     def open(folder: Path, config: ServerConfig, engine_config: EngineConfig | None = None, **parts: Any) -> "Server":
         """Serve a folder; it is shared with connections to it within this process."""
+        load_modules(config.load)
         engine = ENGINES.attach(folder, engine_config)
         try:
             return Server(engine, config, partial(ENGINES.detach, engine), **parts)
@@ -271,6 +274,7 @@ def _metrics(engine: Engine) -> Metrics:
         scans=engine.scans.sessions.counts,
         snapshots=engine.keeping.snapshot_counts,
         leases=engine.keeping.lease_counts,
+        transactions=engine.transactions.counts,
     )
 
 

@@ -27,6 +27,7 @@ from kolk.server.admission import SHUTTING_DOWN, DiskGuard, PutBudget, Streams
 from kolk.server.api import SIGN_OF_LIFE, Api
 from kolk.server.watch import Served, Watch
 from kolk.wire import messages as m
+from kolk.wire import transactions as t
 from kolk.wire.rows import encode_rows, encode_schema
 from kolk.wire.status import encode_error
 
@@ -49,6 +50,7 @@ class Transport(flight.FlightServerBase):
         access: Access,
         streams: Streams,
         budget: PutBudget,
+        commits: PutBudget,
         disk: DiskGuard,
         watch: Watch,
         message_bytes_max: int,
@@ -58,6 +60,7 @@ class Transport(flight.FlightServerBase):
         self._access = access
         self._streams = streams
         self._budget = budget
+        self._commits = commits
         self._disk = disk
         self._watch = watch
         self._message_bytes_max = message_bytes_max
@@ -100,7 +103,8 @@ class Transport(flight.FlightServerBase):
             with self._streams.one(principal.name), self._streams.working():
                 action = m.decode_action(body)
                 served.method = type(action).__name__
-                return m.Answer(result=self._api.act(principal, action, served))
+                with self._admitted(action):
+                    return m.Answer(result=self._api.act(principal, action, served))
         except Exception as error:  # noqa: BLE001 - every failure is an answer
             return m.Answer(error=encode_error(self._failed(served, error)))
 
@@ -135,7 +139,20 @@ class Transport(flight.FlightServerBase):
         self._disk.check()
         with self._budget.take(message.size):
             served.wait_seconds, served.size_bytes = self._watch.seconds_since(served), message.size
+            if isinstance(call, t.Stage):
+                return m.Answer(result=self._api.transactions.stage(principal, call, rows, served)), None
             return m.Answer(result=self._api.put(principal, call, rows, served)), None
+
+    @contextmanager
+    def _admitted(self, action: m.Action) -> Iterator[None]:
+        """A commit writes what was staged, and merges it in memory: it waits for its turn like a put, not among them,
+        because it may take long."""
+        if not isinstance(action, t.Commit):
+            yield
+            return
+        self._disk.check()
+        with self._commits.take(self._api.transactions.weight(action)):
+            yield
 
     def _scan_call(
         self, principal: Principal, call: m.OpenScan | m.NextPage, served: Served

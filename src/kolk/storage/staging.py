@@ -8,14 +8,15 @@ leaves such files, and they are removed. What a sealed file holds is checked whe
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from zlib import crc32
 
 import pyarrow as pa
 
 from kolk.codec.checksum import added
 from kolk.codec.transaction import decode_seal, decode_staging, encode_seal, encode_staging
-from kolk.errors import Corrupted, StagingGone
+from kolk.errors import Corrupted, DiskFull, StagingGone
 from kolk.model.transaction import Seal, Staging, check_handle
 from kolk.runtime.disk import AppendFile, Disk
 
@@ -33,6 +34,7 @@ class StagingWriter:
         self._folder = folder
         self._file: AppendFile = disk.open_append(path)
         self._sealed = Seal(0, 0, 0)
+        self._is_broken = False
         try:
             # What an earlier attempt of this handle may have left is not this one's.
             self._file.truncate(0)
@@ -40,6 +42,8 @@ class StagingWriter:
             self._write(_HEAD, encode_staging(staging))
         except BaseException:
             self._file.close()
+            with suppress(OSError):  # the next start removes what is left
+                disk.remove(path)
             raise
 
     @property
@@ -47,15 +51,28 @@ class StagingWriter:
         """What was staged up to now."""
         return self._sealed
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether something failed after which nobody knows what is in the file."""
+        return self._is_broken
+
     def append(self, rows: pa.RecordBatch, checksum: int) -> None:
-        """Stage rows. After an error the handle is of no use."""
+        """Stage rows. After an error they are not staged, and can be staged again unless it is broken."""
         body = rows.serialize()
-        self._write(_BATCH, body)
-        so_far = self._sealed
-        self._sealed = Seal(so_far.rows + rows.num_rows, so_far.bytes + body.size, added(so_far.checksum, checksum))
+        size = self._file.size
+        try:
+            self._write(_BATCH, body)
+            so_far = self._sealed
+            self._sealed = Seal(so_far.rows + rows.num_rows, so_far.bytes + body.size, added(so_far.checksum, checksum))
+        except BaseException:
+            self._is_broken = True
+            with suppress(OSError, DiskFull):
+                self._file.truncate(size)
+                self._is_broken = False
+            raise
 
     def seal(self) -> Seal:
-        """Make all of it durable; nothing can be added afterwards."""
+        """Make all of it durable; nothing can be added afterwards. After an error the handle is of no use."""
         self._write(_SEAL, encode_seal(self._sealed))
         self._file.sync()
         self._disk.sync_folder(self._folder)
@@ -88,31 +105,37 @@ class StagingFiles:
         return [name.removesuffix(".rows") for name in self._disk.list(self._folder) if name.endswith(".rows")]
 
     def sealed(self, handle: str) -> tuple[Staging, Seal] | None:
-        """What a handle stands for; None if it was never sealed, or is damaged."""
+        """What a handle stands for; None if it was never sealed, or cannot be read. Its rows are not looked at: there
+        may be gigabytes of them."""
         try:
             head, seal = None, None
-            for kind, body in self._pieces(handle):
+            for kind, body in self._pieces(handle, kinds=(_HEAD, _SEAL)):
                 head = decode_staging(body.to_pybytes()) if kind == _HEAD else head
                 seal = decode_seal(body.to_pybytes()) if kind == _SEAL else None
-        except (Corrupted, OSError):
+        except (Corrupted, StagingGone, OSError):
             return None
         return None if head is None or seal is None or head.handle != handle else (head, seal)
 
     def batches(self, handle: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of a sealed handle, in order; StagingGone or Corrupted if they are not all there."""
-        is_sealed = False
+        seal, rows = None, 0
         for kind, body in self._pieces(handle):
-            is_sealed = kind == _SEAL
+            seal = decode_seal(body.to_pybytes()) if kind == _SEAL else None
             if kind == _BATCH:
-                yield pa.ipc.read_record_batch(body, schema)
-        if not is_sealed:
+                batch = pa.ipc.read_record_batch(body, schema)
+                rows += batch.num_rows
+                yield batch
+        if seal is None:
             raise Corrupted(f"the rows staged under {handle} have no seal; stage them again")
+        if seal.rows != rows:
+            raise _damaged(handle)
 
     def remove(self, handle: str) -> None:
         """Forget a handle, if there is one."""
         self._disk.remove(self._path(handle))
 
-    def _pieces(self, handle: str) -> Iterator[tuple[int, pa.Buffer]]:
+    def _pieces(self, handle: str, kinds: Sequence[int] = (_HEAD, _BATCH, _SEAL)) -> Iterator[tuple[int, pa.Buffer]]:
+        """The pieces of a file, in order; those of other kinds are passed over, empty."""
         try:
             reader = self._disk.open_reader(self._path(handle))
         except FileNotFoundError:
@@ -126,10 +149,13 @@ class StagingFiles:
                 if len(head) < _PIECE.size:
                     raise _damaged(handle)
                 length, crc, kind = _PIECE.unpack(head)
-                body = reader.pread(place + _PIECE.size, length)
-                if body.size < length or crc32(memoryview(body)) != crc:
+                place += _PIECE.size
+                if place + length > reader.size:
                     raise _damaged(handle)
-                place += _PIECE.size + length
+                body = reader.pread(place, length if kind in kinds else 0)
+                if kind in kinds and (body.size < length or crc32(memoryview(body)) != crc):
+                    raise _damaged(handle)
+                place += length
                 yield kind, body
 
     def _path(self, handle: str) -> str:

@@ -1,10 +1,8 @@
 """What waits for a bucket, and what it answers with: plain values beside the tablet itself."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kolk.errors import KolkError, OutcomeUnknown
-from kolk.merge.changes import Changes
 from kolk.merge.prepared import Prepared
 from kolk.model.ids import OwnerTag, PlainTag
 
@@ -15,15 +13,6 @@ class Checkpointed:
 
     offset: int
     schema_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """A bucket's share of a transaction, ready to be written: the changes of each of its writes, and whether every row
-    goes first."""
-
-    changes: Sequence[Changes]
-    truncates: bool = False
 
 
 class Pending:

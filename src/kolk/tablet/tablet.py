@@ -29,9 +29,8 @@ from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
-from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.codec.key import ROW_PREFIX
-from kolk.errors import Closed, DiskFull, KolkError, OutcomeUnknown, Stopped, TooLarge
+from kolk.errors import Closed, DiskFull, InvalidArgument, KolkError, OutcomeUnknown, Stopped
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
@@ -45,8 +44,9 @@ from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
+from kolk.tablet.merged import Framed, Merged, fitting, framed
 from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
-from kolk.tablet.pending import Checkpointed, Merged, Pending, interrupted
+from kolk.tablet.pending import Checkpointed, Pending, interrupted
 from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
@@ -55,7 +55,7 @@ from kolk.tablet.stored import Stored
 from kolk.tablet.undoing import corrections
 
 _PASS_PUTS_MAX = 1_024
-_TRUNCATE_PAGE_ROWS = 16_384
+_TRUNCATE_PAGE_ROWS, _TRUNCATE_PAGE_BYTES = 16_384, 16 * 2**20
 
 
 class Tablet:
@@ -256,20 +256,24 @@ class Tablet:
     def merged(self, shares: Sequence[Prepared], *, truncates: bool = False, is_decided: bool = False) -> Merged:
         """The shares of a transaction merged one after the other, and nothing written. Hold the lock until
         ``commit``: what was merged is only true as long as nobody else writes. Of one that is decided, whose the
-        columns are was looked at before that."""
+        columns are was looked at before that. What cannot be written is told here."""
         self._check_writable()
+        if truncates and isinstance(self._merger, Appender):
+            raise InvalidArgument("a log table cannot be truncated in a transaction: what was appended stays")
         current, now = [self._renewed(share) for share in shares], self._clock.monotonic()
         if truncates and not is_decided:
             self._owning.check_unowned(now)
         for share in [] if is_decided else current:
             self._owning.check_free(share, now)
         stored = Stored(self._kv, current, is_empty=truncates)
-        changes: list[Changes] = []
+        writes: list[KvWrites] = []
+        frames: list[Framed] = []
         for share in current:
             found = self._merger.merge(share, stored.olds(share))
             stored.overlay(found.writes)
-            changes.append(found)
-        return Merged(changes, truncates)
+            writes.append(found.writes)
+            frames.append(framed(found))
+        return Merged(writes, frames, truncates)
 
     @property
     def known_owners(self) -> Mapping[int, OwnerView] | None:
@@ -316,8 +320,7 @@ class Tablet:
         with self._stopping_on_failure():
             for frame in self._group(merged, csn, timestamp_ms):
                 self.log.append([frame])
-            self._csn = csn
-            self._finish([each.writes for each in merged.changes], {}, clear=merged.truncates)
+            self._finish(merged.writes, {}, clear=merged.truncates, csn=csn)
         return self._published
 
     def trim(self, below: int, holders: Sequence[Holder]) -> None:
@@ -500,33 +503,25 @@ class Tablet:
 
     def _finish(
         self,
-        writes: list[KvWrites],
+        writes: Sequence[KvWrites],
         writers: Mapping[int, Writer],
         views: Mapping[int, OwnerView] = NO_VIEWS,
         *,
         clear: bool = False,
+        csn: int | None = None,
     ) -> None:
         """Sync what was appended, apply it, publish it."""
         self.log.sync()
         records = self._dedup.remember(writers, self._clock.now_ms()) | self._owning.noted(views)
+        csn = self._csn if csn is None else csn
         if self._rows is not None:
             self._rows = counted(0 if clear else self._rows, writes)
-        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows, self._csn)}, clear=clear)
-        self._published = self.log.end
+        self._kv.apply(writes, {**records, **state_records(self.log.end, self._rows, csn)}, clear=clear)
+        self._csn, self._published = csn, self.log.end
         self._signal.notify()
 
     def _frame(self, tag: WriteTag, changes: Changes, now_ms: int, *, more: bool = False) -> PendingFrame:
-        body = None if changes.rows is None else changes.rows.serialize()
-        if body is not None and body.size > BODY_BYTES_MAX:
-            raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
-        return PendingFrame(
-            tag=tag,
-            schema_id=self._merger.schema.id,
-            rows=changes.count,
-            body=body,
-            timestamp_ms=now_ms,
-            more=more,
-        )
+        return framed(changes).frame(tag, self._merger.schema.id, now_ms, more=more)
 
     def _truncation(self) -> Iterator[PendingFrame]:
         """A -D for every row; a frame without rows ends the group."""
@@ -536,26 +531,27 @@ class Tablet:
         yield self._frame(tag, Changes(), now_ms)
 
     def _removals(self) -> Iterator[Changes]:
-        """A -D for every row, page by page."""
+        """A -D for every row, page by page; of large rows a page has fewer, so that a frame always holds them."""
         view = self.pin_view()
         try:
             key = b""
             while len((taken := view.take(key, _TRUNCATE_PAGE_ROWS)).all):
-                yield deleted(view.codec.decode(taken.all))
-                key = view.used(taken, len(taken.all))
+                count = fitting(taken.all, _TRUNCATE_PAGE_BYTES)
+                yield deleted(view.codec.decode(taken.all.slice(0, count)))
+                key = view.used(taken, count)
         finally:
             view.close()
 
     def _group(self, merged: Merged, csn: int, timestamp_ms: int) -> Iterator[PendingFrame]:
         """The frames of a transaction's share: all but the last say that there are more, and one there is at least."""
-        removals = self._removals() if merged.truncates else iter(())
-        part = -1
-        waiting: Changes | None = None
-        for changes in chain(removals, merged.changes):
+        removals = map(framed, self._removals()) if merged.truncates else iter(())
+        schema_id, part = self._merger.schema.id, -1
+        waiting: Framed | None = None
+        for following in chain(removals, merged.frames):
             if waiting is not None:
-                yield self._frame(TransactionTag(csn, part), waiting, timestamp_ms, more=True)
-            waiting, part = changes, part + 1
-        yield self._frame(TransactionTag(csn, max(part, 0)), waiting or Changes(), timestamp_ms)
+                yield waiting.frame(TransactionTag(csn, part), schema_id, timestamp_ms, more=True)
+            waiting, part = following, part + 1
+        yield (waiting or Framed()).frame(TransactionTag(csn, max(part, 0)), schema_id, timestamp_ms)
 
     @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:

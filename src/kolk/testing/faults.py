@@ -70,10 +70,20 @@ class Step(Enum):
     BEFORE_RECORD = "before record"
     """Something is about to be written to the small durable tables."""
     AFTER_RECORD = "after record"
+    BEFORE_STAGE = "before stage"
+    """Rows of a transaction, or what stands before or behind them, are about to be written to a file of their own."""
+    HALF_STAGE = "half stage"
+    AFTER_STAGE = "after stage"
+    BEFORE_SEAL = "before seal"
+    """The file is about to be synced."""
+    AFTER_SEAL = "after seal"
+    BEFORE_UNSTAGE = "before unstage"
+    """The file is about to be removed."""
+    AFTER_UNSTAGE = "after unstage"
 
 
 OF_A_PUT = tuple(Step)[: list(Step).index(Step.BEFORE_CHECKPOINT)]
-"""The steps on the way of a put, and of closing; the others are those of snapshots, leases and recovery."""
+"""The steps on the way of a put, and of closing; the others are those of snapshots, leases, recovery and staging."""
 
 
 class KillSwitch:
@@ -126,6 +136,8 @@ class KillingDisk(OsDisk):
         if _is_kv(path):
             self._switch.at(Step.BEFORE_RESTORED_FILE)
             return _CopiedFile(super().open_append(path), self._switch, Step.AFTER_RESTORED_FILE)
+        if _is_staging(path):
+            return _StagedFile(super().open_append(path), self._switch)
         if self.exists(path):
             return _KillingFile(super().open_append(path), self._switch)
         self._switch.at(Step.BEFORE_ROLL)
@@ -154,7 +166,11 @@ class KillingDisk(OsDisk):
         is_manifest = _is_snapshot(path) and path.endswith(".manifest")
         if is_manifest:
             self._switch.at(Step.BEFORE_UNPUBLISH)
+        elif _is_staging(path):
+            self._switch.at(Step.BEFORE_UNSTAGE)
         super().remove(path)
+        if _is_staging(path):
+            self._switch.at(Step.AFTER_UNSTAGE)
         if is_manifest:
             self._switch.at(Step.AFTER_UNPUBLISH)
         elif _is_kv(path) and path.endswith(DAMAGED):
@@ -249,6 +265,23 @@ class _KillingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class _StagedFile(_KillingFile):
+    """A file of staged rows. Confined to one call at a time."""
+
+    def write(self, parts: Sequence[Chunk]) -> None:
+        self._switch.at(Step.BEFORE_STAGE)
+        if self._switch.is_due(Step.HALF_STAGE):
+            self._file.write([_half(parts)])
+            self._switch.kill()
+        self._file.write(parts)
+        self._switch.at(Step.AFTER_STAGE)
+
+    def sync(self) -> None:
+        self._switch.at(Step.BEFORE_SEAL)
+        self._file.sync()
+        self._switch.at(Step.AFTER_SEAL)
 
 
 class _CopiedFile(_KillingFile):
@@ -389,6 +422,10 @@ class _FailingFile:
 
 def _is_snapshot(path: str) -> bool:
     return "/snapshots/" in path
+
+
+def _is_staging(path: str) -> bool:
+    return "/staging/" in path
 
 
 def _is_bucket(path: str) -> bool:

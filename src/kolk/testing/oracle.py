@@ -17,6 +17,7 @@ from kolk.model.kinds import Kind
 from kolk.model.options import ChangelogImage, DeleteBehavior, MergeEngine, TableOptions
 from kolk.model.schema import Column, Schema
 from kolk.model.types import DataType
+from kolk.testing.aggregates import merged_state, state_after, state_of
 
 Row = dict[str, Any]
 Change = tuple[str, Row]
@@ -87,9 +88,16 @@ class TableModel:
         self._options = options
 
     def upsert(
-        self, rows: Iterable[Row], targets: Sequence[str] | None = None, *, overwrite: bool = False
+        self,
+        rows: Iterable[Row],
+        targets: Sequence[str] | None = None,
+        *,
+        overwrite: bool = False,
+        are_states: bool = False,
     ) -> list[Change]:
         """Put rows, one after the other."""
+        if self._options.merge_engine is MergeEngine.AGGREGATION and not overwrite:
+            return self._aggregate([("+I", row) for row in rows], targets, are_states)
         before = dict(self.rows)
         touched: set[tuple[Any, ...]] = set()
         for row in rows:
@@ -123,6 +131,25 @@ class TableModel:
                 self.rows[key] = nulled
         return self._changes(before)
 
+    def change(
+        self,
+        changes: Iterable[Change],
+        targets: Sequence[str] | None = None,
+        *,
+        overwrite: bool = False,
+        are_states: bool = False,
+    ) -> list[Change]:
+        """Put the changes of a changelog, one after the other; an aggregation table takes back what goes."""
+        if self._options.merge_engine is MergeEngine.AGGREGATION and not overwrite:
+            return self._aggregate(changes, targets, are_states)
+        before = dict(self.rows)
+        for kind, row in changes:
+            if kind == "-D":
+                self.delete([row], targets, overwrite=overwrite)
+            elif kind != "-U":
+                self.upsert([row], targets, overwrite=overwrite)
+        return self._changes(before)
+
     def alter(self, schema: Schema, options: TableOptions) -> None:
         """Go on in another version of the schema; the changelog shows nothing of it."""
         self.rows = {key: translated_row(row, self._schema, schema) for key, row in self.rows.items()}
@@ -134,6 +161,49 @@ class TableModel:
         before = dict(self.rows)
         self.rows.clear()
         return self._changes(before)
+
+    def _aggregate(
+        self, changes: Iterable[Change], targets: Sequence[str] | None, are_states: bool
+    ) -> list[Change]:  # fmt: skip
+        """What comes to a key is merged into its row first, then what goes is taken back."""
+        before = dict(self.rows)
+        by_key: dict[tuple[Any, ...], list[Change]] = {}
+        for kind, row in changes:
+            by_key.setdefault(self._key(row), []).append((kind, row))
+        for key, steps in by_key.items():
+            new = self._aggregated(self.rows.get(key), steps, targets, are_states)
+            if new is not None:
+                self.rows[key] = new
+            else:
+                self.rows.pop(key, None)
+        return self._changes(before)
+
+    def _aggregated(
+        self, old: Row | None, steps: Sequence[Change], targets: Sequence[str] | None, are_states: bool
+    ) -> Row | None:
+        takes = [kind in ("-U", "-D") for kind, _ in steps]
+        if old is None and all(takes):
+            return None
+        columns = [column for column in self._schema.value_columns if targets is None or column.name in targets]
+        new = {column.name: default_of(column) for column in self._schema.columns} if old is None else dict(old)
+        new |= {name: steps[0][1][name] for name in self._schema.primary_key}
+        for column in columns:
+            given = [(taken, row[column.name]) for taken, (_, row) in zip(takes, steps, strict=True)]
+            stored = None if old is None else old[column.name]
+            by = None if column.agg is None else column.agg.get("by")
+            if by is not None:
+                deciders = [row[by] for _, row in steps]
+                made = state_of(column, [value for _, value in given], deciders)
+                decided = state_of(self._schema.column(by), deciders)
+                pairs = [] if old is None else [(stored, old[by])]
+                new[column.name] = merged_state(column, *zip(*pairs, (made, decided), strict=True))
+            else:
+                new[column.name] = state_after(
+                    column, stored, given, are_states=are_states, is_new=old is None
+                )  # fmt: skip
+        is_empty = all(new[column.name] is None for column in self._schema.value_columns)
+        ends = any(takes) and is_empty and self._options.delete_behavior is DeleteBehavior.ALLOW
+        return None if ends else new
 
     def _merged(self, old: Row | None, row: Row, targets: Sequence[str] | None, overwrite: bool) -> Row | None:
         engine = MergeEngine.DEFAULT if overwrite else self._options.merge_engine

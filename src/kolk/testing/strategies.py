@@ -197,6 +197,11 @@ def _key_rows(
             return pools.flatmap(lambda pool: st.lists(st.sampled_from(pool), min_size=min_rows, max_size=max_rows))
 
 
+def hostile(column: Column, given: list[Any]) -> st.SearchStrategy[pa.Array]:
+    """These values as an array of the kind that batches are made of; if the column is nullable, with nulls."""
+    return _arrays(column, given)
+
+
 @st.composite
 def _arrays(draw: st.DrawFn, column: Column | Field, given: list[Any]) -> pa.Array:
     """These values as a slice of a longer array; if the column is nullable, some are hidden beneath nulls.

@@ -21,6 +21,7 @@ from kolk.model.partition import PartitionEvent
 from kolk.model.scan import NONCE_LENGTH_MAX, Resumed
 from kolk.wire.keeping import AboutKeeping, LeaseId
 from kolk.wire.message import BucketNames, Message, Names, Number, Offset, Table, Version
+from kolk.wire.transactions import AboutTransactions, Stage
 
 PROTOCOL = 5
 """Raised when an older peer would misunderstand; both sides must have the same."""
@@ -273,7 +274,7 @@ AboutTables = (
 )
 AboutReading = Bounds | OffsetsAt | OpenFollower | CommitFollower | DropFollower | ListFollowers
 AboutScans = JoinScan | CloseScan | ListScans
-Action = AboutTables | AboutReading | AboutScans | AboutKeeping
+Action = AboutTables | AboutReading | AboutScans | AboutKeeping | AboutTransactions
 """Requests without rows, answered once."""
 
 
@@ -341,7 +342,7 @@ class NextPage(Message, frozen=True, tag="next_page"):
     buckets: BucketNames | None = None
 
 
-Call = Put | Get | OpenScan | NextPage
+Call = Put | Get | OpenScan | NextPage | Stage
 """Requests with rows, or answers with rows, over an exchange."""
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from kolk.codec.buffers import Mask
 from kolk.merge.groups import Groups
+from kolk.model.types import DataType
 
 
 class Aggregator(Protocol):
@@ -46,6 +47,25 @@ class Retractable(Aggregator, Protocol):
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The states without what was taken back; null where there is no state."""
+        ...
+
+
+@runtime_checkable
+class Widening(Retractable, Protocol):
+    """A function whose states may not fit their column in between, before something is taken back."""
+
+    @property
+    def type(self) -> DataType:
+        """The type of its states."""
+        ...
+
+    @property
+    def roomy(self) -> "Widening":
+        """The same function over a type that has room for more."""
+        ...
+
+    def fitted(self, states: pa.Array) -> pa.Array:
+        """States of ``roomy`` as its own; AggregateOverflow, or what its column says, if one does not fit."""
         ...
 
 

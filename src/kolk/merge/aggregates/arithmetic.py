@@ -5,8 +5,9 @@ it does not, it is an error, or wraps around, or stops at the greatest or least 
 IEEE's: NaN and infinity stay what they are. Nulls are passed over.
 """
 
-from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal
+from dataclasses import dataclass, replace
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
 _LOW_BITS, _LOW = 32, 0xFFFFFFFF
-_WIDE_DIGITS = 76
+_DIGITS, _WIDE_DIGITS = 38, 76
+_DIGITS_IN_32_BITS = 9
+_ROOMY = Context(prec=4 * _WIDE_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,20 @@ class Sum(SelfMerging):
                 found = as_array(_integer_difference(left, right, self), self.type, None)
         return pc.if_else(pc.and_(states.is_valid(), removed.is_valid()), found, states)
 
+    @property
+    def roomy(self) -> "Sum":
+        """Sums of small integers in 64 bits, of all others that have limits in 38 digits."""
+        if self.overflow == "wrap" or self.type.is_floating:
+            return self
+        if self.type.kind is Kind.DECIMAL:
+            return replace(self, type=DataType(Kind.DECIMAL, (_DIGITS, self.type.arguments[1])))
+        is_largest = self.type.kind is Kind.BIGINT
+        return replace(self, type=DataType(Kind.DECIMAL, (_DIGITS, 0)) if is_largest else DataType(Kind.BIGINT))
+
+    def fitted(self, states: pa.Array) -> pa.Array:
+        """Sums of ``roomy`` as those of the column."""
+        return narrowed(states, self.type, self.overflow)
+
 
 @dataclass(frozen=True, slots=True)
 class Product(SelfMerging):
@@ -82,7 +99,7 @@ class Product(SelfMerging):
         if groups.are_single:
             return states
         if self.type.kind is Kind.DECIMAL:
-            return fold(groups, self._decimal_product, states)
+            return self._decimals(states, groups)
         missing = null_mask(states)
         values = fixed_values(states, np.dtype(slot_type(self.type)))
         values = values if missing is None else np.where(missing, 1, values).astype(values.dtype)
@@ -115,15 +132,44 @@ class Product(SelfMerging):
             wrapped[place] = exact
         return wrapped
 
+    def _decimals(self, states: pa.Array, groups: Groups) -> pa.Array:
+        """In pairs, where nothing on the way can be too large; one by one where it can, though the product may not."""
+        precision, scale = self.type.arguments
+        sizes = np.abs(pc.fill_null(states.cast(pa.float64()), 1).to_numpy())
+        with np.errstate(over="ignore"):
+            is_far = groups.reduce(np.multiply, np.maximum(sizes, 1)) < 10.0 ** (precision - scale) * (1 - 1e-6)
+        if is_far.all():
+            return fold(groups, self._decimal_product, states)
+        rows = pa.array(np.repeat(is_far, groups.counts))
+        some = fold(Groups.of_counts(groups.counts[is_far]), self._decimal_product, states.filter(rows))
+        found = spread(some, is_far).to_pylist()
+        for place in np.flatnonzero(~is_far).tolist():
+            found[place] = self._exact(states[groups.starts[place] : groups.ends[place]].drop_null().to_pylist())
+        return pa.array(found, self.type.arrow)
+
+    def _exact(self, values: list[Decimal]) -> Decimal | None:
+        """The product of some decimals, rounded once."""
+        if not values:
+            return None
+        precision, scale = self.type.arguments
+        most = Decimal((0, (9,) * precision, -scale))
+        product = reduce(_ROOMY.multiply, values)
+        if product.copy_abs() <= most + 1:
+            product = product.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, _ROOMY)
+        if product.copy_abs() <= most:
+            return product
+        if self.overflow == "error":
+            raise _does_not_fit("product", self.type)
+        return most.copy_sign(product)
+
     def _decimal_product(self, left: pa.Array, right: pa.Array) -> pa.Array:
         precision, scale = self.type.arguments
         if 2 * precision + 1 <= _WIDE_DIGITS:
             wide = pa.decimal256(precision, scale)
-            both = pc.multiply(left.cast(wide), right.cast(wide))
-            rounded = pc.round(both, ndigits=scale, round_mode="half_towards_infinity")
+            exact = rounded(pc.multiply(left.cast(wide), right.cast(wide)), scale)
         else:
-            rounded = _largest_product(left, right, scale)
-        found = narrowed(rounded, self.type, self.overflow)
+            exact = _largest_product(left, right, scale)
+        found = narrowed(exact, self.type, self.overflow)
         return pc.if_else(left.is_null(), right, pc.if_else(right.is_null(), left, found))
 
 
@@ -202,17 +248,37 @@ def as_array(values: NDArray[Any], type: DataType, missing: Mask | None) -> pa.A
     return pa.array(values, type.arrow, mask=missing, from_pandas=False)
 
 
+def rounded(values: pa.Array, scale: int) -> pa.Array:
+    """Decimals of 75 digits at most, with so many behind the point; what is left of them is rounded half away from 0.
+
+    Arrow 26 divides decimals of 256 bits wrongly, by one, if the divisor has more than 32 bits: that takes ``round``
+    away, and is why digits are cut off a few at a time.
+    """
+    if values.type.scale <= scale:
+        return values
+    half = pa.scalar(Decimal((0, (5,), -scale - 1)), pa.decimal256(scale + 1, scale + 1))
+    is_negative = pc.less(values, pa.scalar(Decimal(0), values.type))
+    values = pc.add(values, pc.if_else(is_negative, pc.negate(half), half))
+    while values.type.scale > scale:
+        fewer = max(scale, values.type.scale - _DIGITS_IN_32_BITS)
+        values = values.cast(pa.decimal256(_WIDE_DIGITS, fewer), safe=False)
+    return values
+
+
 def narrowed(values: pa.Array, type: DataType, overflow: str) -> pa.Array:
-    """Decimals of more digits as those of a column; AggregateOverflow if they do not fit, unless they may saturate."""
+    """Numbers of more digits as those of a column; AggregateOverflow if they do not fit, unless they may saturate."""
     try:
         return values.cast(type.arrow)
     except pa.ArrowInvalid:
         if overflow == "error":
             raise _does_not_fit("result", type) from None
-    precision, scale = type.arguments
-    limit = pa.scalar(Decimal((0, (9,) * precision, -scale)), values.type)
-    least = pc.negate(limit)
-    return pc.min_element_wise(pc.max_element_wise(values, least, skip_nulls=False), limit, skip_nulls=False).cast(
+    if type.kind is Kind.DECIMAL:
+        most = Decimal((0, (9,) * type.arguments[0], -type.arguments[1]))
+        limits = (most.copy_negate(), most)  # a minus would round
+    else:
+        limits = _range(type)
+    least, most = (pa.scalar(limit, values.type) for limit in limits)
+    return pc.min_element_wise(pc.max_element_wise(values, least, skip_nulls=False), most, skip_nulls=False).cast(
         type.arrow
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Rows
+from kolk.codec.buffers import Rows, binary_size, check_bytes
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging
 from kolk.merge.groups import Groups, spread
@@ -31,6 +31,7 @@ class ListAgg(SelfMerging):
         texts = states.drop_null() if states.null_count else states
         if self.distinct:
             texts, groups = _distinct(texts, groups, self.delimiter)
+        self._check_size(texts, groups)
         bounds = pa.array(np.append(groups.starts, groups.rows), pa.int32())
         found = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), self.delimiter)
         if self.type.kind is Kind.CHAR:
@@ -41,6 +42,10 @@ class ListAgg(SelfMerging):
                     " Widen the column to string"
                 )
         return spread(found, present)
+
+    def _check_size(self, texts: pa.Array, groups: Groups) -> None:
+        """Before anything is made: a long delimiter makes much of little."""
+        check_bytes(binary_size(texts) + (groups.rows - len(groups)) * len(self.delimiter.encode()))
 
 
 def _distinct(texts: pa.Array, groups: Groups, delimiter: str) -> tuple[pa.Array, Groups]:

@@ -1,0 +1,52 @@
+"""What a commit is asked for and what is told of it: whose handles they are, sums over them, where its buckets end."""
+
+from collections.abc import Mapping, Sequence
+
+from kolk.codec.checksum import added
+from kolk.errors import PermissionDenied, StagingGone
+from kolk.model.ids import TableId
+from kolk.model.transaction import CommitRecord, CommitRequest, Seal, Staging
+
+
+def check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]], principal: str) -> None:
+    """Whether what the handles stand for was staged for this commit, by who makes it."""
+    for table, handles in request.handles.items():
+        for handle in handles:
+            staging = staged[handle][0]
+            if staging.principal != principal:
+                raise PermissionDenied(f"what was staged under {handle} is somebody else's")
+            if (staging.app, staging.version, staging.table) != (request.app, request.version, table):
+                raise StagingGone(
+                    f"what was staged under {handle} is for version {staging.version} of {staging.app!r} and table"
+                    f" {staging.table}, not for this commit"
+                )
+
+
+def is_itself(request: CommitRequest, record: CommitRecord) -> bool:
+    """Whether a commit is the one that the record is of: handles are drawn at random for every attempt."""
+    given = {table: tuple(handles) for table, handles in request.handles.items()}
+    is_alike = request.rows in (None, record.rows) and request.checksum in (None, record.checksum)
+    return is_alike and given == dict(record.handles) and any(given.values())
+
+
+def rows_of(request: CommitRequest, seals: Sequence[Seal]) -> int:
+    """How many rows a commit is of: as it says, or as many as were staged."""
+    return sum(seal.rows for seal in seals) if request.rows is None else request.rows
+
+
+def checksum_of(request: CommitRequest, seals: Sequence[Seal]) -> int:
+    """The checksum of these rows."""
+    if request.checksum is not None:
+        return request.checksum
+    total = 0
+    for seal in seals:
+        total = added(total, seal.checksum)
+    return total
+
+
+def offsets_of(record: CommitRecord) -> dict[TableId, dict[str, int]]:
+    """Where the buckets of a commit end, as far as that is known, by table and name."""
+    found: dict[TableId, dict[str, int]] = {table: {} for table in record.tables}
+    for bucket, end in record.ends.items():
+        found[bucket.table][bucket.name] = end
+    return found

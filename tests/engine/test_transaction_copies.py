@@ -1,0 +1,175 @@
+"""Backups, snapshots, expiry and trimming beside transactions, also such that are not finished."""
+
+import errno
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+from tests.engine.transaction_bench import EVENTS, events
+
+import kolk
+from kolk.engine.restore import restore
+from kolk.errors import KolkError, MixedVersions
+from kolk.model.transaction import Verdict
+from kolk.testing.faults import Call
+
+FULL, BROKEN = errno.ENOSPC, errno.EIO
+
+
+def times(tx, table):
+    """How often each row was put."""
+    return {row["times"] for row in tx.rows(table).values()}
+
+
+# --- backups, snapshots, retention
+
+
+def restored(tx):
+    """The database that a backup of now becomes."""
+    place = tx.path.with_name("backup")
+    tx.db.backup(place)
+    target = tx.path.with_name("restored")
+    restore(place, target)
+    tx.close()
+    tx.path = target
+    tx.open_engine()
+
+
+def test_what_was_committed_before_a_backup_is_known_after_it(tx):
+    table, log = tx.totals(), tx.db.create_table("log", EVENTS, buckets=2)
+    tx.committed(table, events(1), version=4)
+    tx.committed(log, [{"k": 1, "n": 1}], version=6)
+    tx.staged(table, events(9), version=9)
+
+    restored(tx)
+
+    table, log = tx.db.table("t"), tx.db.table("log")
+    assert times(tx, table) == {1}
+    assert tx.committed(table, events(1), version=4).verdict is Verdict.DUPLICATE
+    assert tx.committed(table, events(2), version=4).verdict is Verdict.DUPLICATE_DIFFERENT
+    assert tx.committed(log, [{"k": 1, "n": 1}], version=6).verdict is Verdict.DUPLICATE
+    assert tx.committed(table, events(1), version=5).verdict is Verdict.COMMITTED
+    assert times(tx, table) == {2}
+    assert tx.files() == set()
+
+
+@pytest.mark.parametrize("moment", ["between", "after"])
+def test_commits_while_a_backup_is_made_are_in_it_and_known_or_neither(tx, moment):
+    one, other = tx.totals("one"), tx.totals("other")
+    tx.committed(one, events(1), version=1)
+    cuts = tx.engine.backups._cuts
+    place, nonce = tx.path.with_name("backup"), "n"
+    steps = {"between": 1, "after": 2}[moment]
+    rows_cut, count = cuts._cut_rows, [0]
+
+    def cut_rows(info, cut, lease):
+        yield from rows_cut(info, cut, lease)
+        count[0] += 1
+        if count[0] == steps:
+            handles = [(each, [tx.staged(each, events(2), version=2)]) for each in (one, other)]
+            assert tx.commit(handles, version=2).verdict is Verdict.COMMITTED
+            assert tx.committed(one, events(3), app="b").verdict is Verdict.COMMITTED
+
+    cuts._cut_rows = cut_rows
+    while tx.engine.backups.advance(place, nonce, "").info is None:
+        pass
+    restore(place, tx.path.with_name("restored"))
+    tx.close()
+    tx.path = tx.path.with_name("restored")
+    tx.open_engine()
+
+    one, other = tx.db.table("one"), tx.db.table("other")
+    has_it = {"between": (False, True), "after": (False, False)}[moment]
+    assert times(tx, one) == {1}
+    assert times(tx, other) == ({1} if has_it[1] else set())
+    handles = [(each, [tx.staged(each, events(2), version=2)]) for each in (one, other)]
+    if moment == "between":
+        with pytest.raises(MixedVersions):
+            tx.commit(handles, version=2)
+    else:
+        assert tx.commit(handles, version=2).verdict is Verdict.COMMITTED
+        assert times(tx, one) == {2}
+    assert tx.committed(one, events(3), app="b").verdict is Verdict.COMMITTED
+
+
+def test_a_backup_waits_for_a_commit_that_is_not_finished(tx):
+    table = tx.totals()
+    tx.disk.fail_always(Call.WRITE, FULL, within=f"/{table.info.id}/0/1/log")
+    tx.committed(table, events(1))
+    with pytest.raises(KolkError):
+        tx.db.backup(tx.path.with_name("none"))
+    tx.disk.heal()
+
+    restored(tx)
+
+    table = tx.db.table("t")
+    assert times(tx, table) == {1}
+    assert tx.committed(table, events(1)).verdict is Verdict.DUPLICATE
+    assert tx.transactions.commits.pending() == []
+
+
+def test_snapshots_and_leases_show_whole_transactions_and_lead_on(tx):
+    table = tx.totals()
+    for version in range(3):
+        tx.committed(table, events(1), version=version)
+        table.take_snapshot()
+        tx.committed(table, events(1), app="b", version=version)
+    with table.lease() as lease:
+        with table.scan(source=lease) as scan:
+            assert {row["times"] for row in scan.to_arrow().to_pylist()} == {5}
+        changes = [row for batch in table.changelog(start=lease.offsets["t"]) for row in batch.to_pylist()]
+    assert {row["times"] for row in changes} == {5, 6}
+    tx.close()
+    for kv in (tx.path / "tables").rglob("kv"):
+        shutil.rmtree(kv)
+    tx.open_engine()
+    table = tx.db.table("t")
+    assert times(tx, table) == {6}
+    assert tx.committed(table, events(1), app="b", version=2).verdict is Verdict.DUPLICATE
+    tx.check()
+
+
+def test_the_log_is_trimmed_beside_a_commit_that_is_not_finished(transaction_bench):
+    tx = transaction_bench(log_segment_bytes=1)
+    table = tx.totals(options={"table.log.max-bytes": "1"})
+    for version in range(4):
+        tx.committed(table, events(1), version=version)
+        table.take_snapshot()
+    tx.disk.fail_always(Call.CREATE, FULL, within=f"/{table.info.id}/0/1/log")
+    tx.committed(table, events(1), version=4)
+    assert tx.transactions.commits.pending() != []
+
+    tx.engine.tick()
+    tx.crash()
+
+    table = tx.db.table("t")
+    tx.engine.tick()
+    assert times(tx, table) == {5}
+    assert all(each["start"] > 0 for each in table.describe()["offsets"].values())
+    assert tx.committed(table, events(1), version=4).verdict is Verdict.DUPLICATE
+    tx.check(table)
+
+
+def test_rows_expire_beside_a_commit_that_is_not_finished(tx):
+    schema = kolk.Schema([kolk.Column("k", "int"), kolk.Column("at", "timestamp_ltz(3)"), kolk.Column("n", "int")], "k")
+    options = {"table.kv.ttl": "1h", "table.kv.ttl.column": "at"}
+    table = tx.db.create_table("t", schema, buckets=2, options=options)
+    now = time_of(tx)
+    table.put([{"k": k, "at": now, "n": 0} for k in range(10)])
+    tx.clock.advance(seconds=4_000)
+    tx.disk.fail_always(Call.WRITE, FULL, within="/1/log")
+    later = time_of(tx)
+    tx.committed(table, [{"k": k, "at": later, "n": 1} for k in range(5)])
+
+    tx.engine.tick()
+    tx.disk.heal()
+    tx.engine.tick()
+
+    assert {key[0]: row["n"] for key, row in tx.rows(table).items()} == dict.fromkeys(range(5), 1)
+    tx.check()
+    tx.crash()
+    tx.check()
+
+
+def time_of(tx):
+    return datetime.fromtimestamp(tx.clock.now_ms() / 1_000, UTC)

@@ -1,0 +1,130 @@
+"""What a process does that dies at a step of a transaction: of staging, committing, clearing up or recovering.
+
+It is forked from a server that has imported everything already, because importing takes longer than all the rest.
+"""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import kolk
+from kolk.client.database import Database
+from kolk.engine.database import Engine
+from kolk.runtime.folder import Folder
+from kolk.runtime.rng import Rng
+from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
+
+CONFIG = kolk.EngineConfig(kv_block_cache_bytes=2**22, kv_write_buffer_bytes=2**22, put_rows_max=30)
+TOTALS, VISITS = "totals", "visits"
+APP = "job"
+BUCKETS = 3
+SCHEMA = kolk.Schema(
+    [
+        kolk.Column("k", "int"),
+        kolk.Column("total", "bigint", agg="sum"),
+        kolk.Column("most", "int", agg="max"),
+        kolk.Column("last", "string", agg="last_value"),
+        kolk.Column("names", "string", agg="listagg"),
+        kolk.Column("seen", "bigint", agg="count"),
+        kolk.Column("times", "bigint", agg="count_rows"),
+    ],
+    primary_key=["k"],
+)
+
+Row = dict[str, Any]
+
+
+def rows(version: int, keys: Sequence[int] = range(20)) -> list[Row]:
+    """What a version puts; two rows for each key, so that a transaction of it has two frames in a bucket."""
+    return [
+        {
+            "k": k,
+            "total": version + part,
+            "most": version * k,
+            "last": f"{version}.{part}",
+            "names": f"{version}",
+            "seen": k % 3 or None,
+        }
+        for part in range(2)
+        for k in keys
+    ]
+
+
+def opened(folder: Path, switch: KillSwitch) -> tuple[Engine, Database]:
+    """The database, with the switch wherever anything is written."""
+    engine = Engine(
+        Folder(folder),
+        CONFIG,
+        disk=KillingDisk(switch),
+        open_kv=lambda path, memory: KillingKv(path, memory, switch),
+        open_meta=lambda path: KillingMeta(path, switch),
+    )
+    return engine, Database(engine, engine.close, Rng())
+
+
+def create_tables(db: Database) -> None:
+    """Two tables of three buckets each, with a version of each."""
+    for name in (TOTALS, VISITS):
+        db.create_table(name, SCHEMA, buckets=BUCKETS, merge_engine="aggregation")
+
+
+def transact(db: Database, version: int, app: str = APP, *, truncates: bool = False) -> str:
+    """A version of both tables: what became of it."""
+    with db.transaction(app, version) as tx:
+        for name in (TOTALS, VISITS):
+            if truncates:
+                tx.truncate(table=name)
+            for piece in (rows(version)[:20], rows(version)[20:]):
+                tx.put(piece, table=name)
+    return tx.verdict
+
+
+def die(folder: str, step: str, occurrence: int, report: str, version: int, truncates: bool) -> None:
+    """Begin, commit a version and die at this step. Steps are counted once the tables are open, but for version 0,
+    which only begins: the steps are those of recovery then."""
+    if not version:
+        opened(Path(folder), KillSwitch(Step(step), occurrence, report=Path(report)))
+        os._exit(0)
+    switch = _Later(Step(step), occurrence, report=Path(report))
+    _, db = opened(Path(folder), switch)
+    for name in (TOTALS, VISITS):
+        db.table(name).scan().close()
+    switch.is_armed = True
+    transact(db, version, truncates=truncates)
+    os._exit(0)
+
+
+class _Later(KillSwitch):
+    """A switch that counts from when it is armed."""
+
+    is_armed = False
+
+    def is_due(self, step: Step) -> bool:
+        return self.is_armed and super().is_due(step)
+
+
+def live(folder: str, seed: int, account: str, starts: dict[str, int]) -> None:
+    """Commit version after version, of two applications in turn, until somebody kills the process; note what is
+    answered."""
+    handle = os.open(account, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    rng = random.Random(seed)
+    try:
+        engine, db = opened(Path(folder), KillSwitch())
+        versions = dict(starts)
+        for _ in range(1_000_000):
+            app = rng.choice(sorted(versions))
+            verdict = transact(db, versions[app], app)
+            line = {"app": app, "version": versions[app], "verdict": verdict}
+            os.write(handle, json.dumps(line).encode() + b"\n")
+            versions[app] += 1
+            if rng.random() < 0.1:
+                engine.reap()
+                engine.tick()
+    except BaseException as error:  # noqa: BLE001 - told, and the end of the process
+        os.write(handle, json.dumps({"failed": repr(error)}).encode() + b"\n")
+        sys.stderr.write(f"{error!r}\n")
+        os._exit(1)

@@ -1,0 +1,13 @@
+"""What an aggregation table shows."""
+
+
+def shown(table) -> list[tuple[str, tuple]]:
+    """The changelog: kinds, and rows without their keys' names."""
+    names = table.schema.names
+    rows = [row for batch in table.changelog() for row in batch.to_pylist()]
+    return [(row["_change_type"], tuple(row[name] for name in names)) for row in rows]
+
+
+def rows_of(table) -> list[tuple]:
+    found = table.scan().to_arrow()
+    return sorted(zip(*(found.column(name).to_pylist() for name in table.schema.names), strict=True))
