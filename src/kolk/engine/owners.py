@@ -156,9 +156,16 @@ class Owners:
             if epoch == record.committed:
                 yield None
                 return
-            yield record
-            record = replace(record, committed=epoch, committed_fence=fence, state=state)
-            self.store(record)
+            # What is looked at in the block must be what is committed: a put that comes late is not let in between.
+            self.locks.replace(replace(lock, closing=epoch))
+            try:
+                self.buckets.pass_through(info)
+                yield record
+                record = replace(record, committed=epoch, committed_fence=fence, state=state)
+                self.store(record)
+            except BaseException:
+                self.locks.replace(lock)
+                raise
             self.locks.replace(replace(lock, record=record, tasks={}))
             self.counts["committed"] += 1
 

@@ -105,6 +105,8 @@ class Lock:
     """Whether what it left is still being taken back; its new fence may not write before that."""
     tasks: Mapping[int, Task] = field(default_factory=dict[int, Task])
     """The tasks of its newest epoch, by their partitions."""
+    closing: int = NO_EPOCH
+    """The epoch that is being committed: to it, and to those before it, nothing is added meanwhile."""
 
     def is_live(self, now: float) -> bool:
         """Whether its time is not up."""

@@ -114,7 +114,7 @@ class Owning:
         if isinstance(tag, OwnerTag):
             lock = _current(tag, locks, now)
             check_within(lock, prepared)
-            return _judged(tag, lock.record, views.get(tag.owner) or self.view(tag.owner))
+            return _judged(tag, lock, views.get(tag.owner) or self.view(tag.owner))
         if locks:
             self.check_free(prepared, now)
         return None
@@ -192,15 +192,17 @@ def _current(tag: OwnerTag, locks: Locks, now: float) -> Lock:
     return lock
 
 
-def _judged(tag: OwnerTag, record: OwnerRecord, view: OwnerView) -> int | None:
+def _judged(tag: OwnerTag, lock: Lock, view: OwnerView) -> int | None:
     """What its epoch says of a put. One that this very writer has made before is answered as it was: it stands."""
-    known = view.end_of(tag)
+    record, known = lock.record, view.end_of(tag)
     if known is not None and (view.sealed or not tag.sealed):
         return known
     if tag.epoch <= record.committed:
         if tag.fence > record.committed_fence:
             return -1  # a replay of what is committed: acknowledged, and not done again
         raise EpochClosed(f"epoch {tag.epoch} of {record.name!r} is committed; nothing is added to it")
+    if tag.epoch <= lock.closing:
+        raise Busy(f"epoch {lock.closing} of {record.name!r} is being committed; retry, to hear whether it is")
     if view.fence == tag.fence and tag.epoch < view.highest:
         raise EpochClosed(
             f"epoch {view.highest} of {record.name!r} has begun in this bucket, so nothing is added to {tag.epoch}"
