@@ -143,7 +143,7 @@ class Writer:
         if not self._is_over:
             self._is_over = True
             self._ticker.close()
-            if self._lost is None:
+            if self._lost is None or isinstance(self._lost, LockExpired):  # then perhaps nobody took over
                 self._link.service.rest_owner(self._table.info.id, self._record.number, self._record.fence)
 
     def release(self) -> None:
@@ -202,7 +202,8 @@ class Writer:
             raise
         except KolkError as error:
             self._unsure = None  # nothing was written anywhere
-            self._lost = error if isinstance(error, Fenced | LockExpired | OwnerRolledBack) else None
+            if isinstance(error, Fenced | LockExpired | OwnerRolledBack):
+                self._lost = error
             raise
         self._unsure = None
         self._epoch = max(self._epoch, epoch)

@@ -131,7 +131,7 @@ class Owning:
         the present one). ``views`` are those of puts before it in the same pass."""
         locks = self._guard()
         if isinstance(tag, OwnerTag):
-            lock = _current(tag, locks, now)
+            lock = current_lock(tag, locks, now)
             check_within(lock, prepared)
             return _judged(tag, lock, views.get(tag.owner) or self.view(tag.owner))
         if locks:
@@ -143,7 +143,7 @@ class Owning:
         older; None if there are none."""
         if not isinstance(tag, OwnerTag) or not tag.ticket:
             return None
-        record, view = _current(tag, self._guard(), now).record, self.view(tag.owner)
+        record, view = current_lock(tag, self._guard(), now).record, self.view(tag.owner)
         if view.fence != tag.fence or view.dirty_from(record.committed) is None:
             return None
         _check_alone(tag, record, view)
@@ -195,7 +195,7 @@ class Owning:
                 yield lock.record, start
 
 
-def _current(tag: OwnerTag, locks: Locks, now: float) -> Lock:
+def current_lock(tag: OwnerTag, locks: Locks, now: float) -> Lock:
     """The lock of a put, if it is its newest writer's, and its time is not up."""
     lock = locks.get(tag.owner)
     if lock is None or lock.record.fence != tag.fence or lock.is_recovering:
