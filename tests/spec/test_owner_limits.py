@@ -137,7 +137,7 @@ def test_an_owner_that_rests_is_forgotten_by_its_buckets_and_goes_on_all_the_sam
 
 
 def test_many_epochs_of_one_who_has_let_go_do_not_slow_down_a_replay(t, folder, tmp_path):
-    """A bucket that opens after a crash does all its frames again; of what was committed it keeps nothing on the way."""
+    """A bucket that opens after a crash does its frames again; of what was committed it keeps nothing on the way."""
     a = t.begin()
     for epoch in range(100):
         a.put({1: {"pv": 1}}, epoch)
