@@ -131,7 +131,8 @@ class Writer:
         self._link.service.commit_owner(
             self._table.info.id, self._record.number, self._record.fence, epoch, self._seqs.get(epoch, {}), user_state
         )
-        self._committed, self._state = epoch, user_state
+        if epoch > self._committed:  # else it is a replay, and stands as it was
+            self._committed, self._state = epoch, user_state
         self._epoch = max(self._epoch, epoch + 1)
         self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
 
@@ -144,7 +145,7 @@ class Writer:
         if not self._is_over:
             self._is_over = True
             self._ticker.close()
-            if self._lost is None:
+            if self._lost is None or isinstance(self._lost, LockExpired):  # then perhaps nobody took over
                 self._link.service.rest_owner(self._table.info.id, self._record.number, self._record.fence)
 
     def release(self) -> None:
@@ -209,7 +210,8 @@ class Writer:
             raise
         except KolkError as error:
             self._unsure = None  # nothing was written anywhere
-            self._lost = error if isinstance(error, Fenced | LockExpired | OwnerRolledBack) else None
+            if isinstance(error, Fenced | LockExpired | OwnerRolledBack):
+                self._lost = error
             raise
         self._unsure = None
         self._epoch = max(self._epoch, epoch)

@@ -2,13 +2,18 @@
 
 from kolk.errors import InvalidArgument, OwnerRolledBack, StreamChanged
 from kolk.model.options import ChangelogImage
-from kolk.model.owner import Claim, OwnerRecord, UndoMode
+from kolk.model.owner import Claim, OwnerRecord, UndoMode, is_replayable
 from kolk.model.table import TableInfo
 
 
 def is_of(record: OwnerRecord, fence: int) -> bool:
     """Whether the newest writer is the one with this fence, or nobody has come after it."""
     return record.fence == fence or (record.evicted and record.fence == fence + 1)
+
+
+def is_as_judged(record: OwnerRecord, judged: OwnerRecord) -> bool:
+    """Whether an owner has neither begun nor committed since it was looked at."""
+    return (record.number, record.fence, record.committed) == (judged.number, judged.fence, judged.committed)
 
 
 def check_known(known: OwnerRecord, claim: Claim) -> None:
@@ -39,8 +44,7 @@ def check_table(info: TableInfo, claim: Claim) -> None:
     if claim.undo is UndoMode.NONE:
         names = [column.name for column in info.schema.value_columns] if claim.columns is None else claim.columns
         for name in names:
-            function = info.schema.column(name).function
-            if function is None or not (function.is_idempotent and function.is_commutative):
+            if not is_replayable(info.schema.column(name)):
                 raise InvalidArgument(
                     f"undo='none' is for columns that a replay does not change (max, min, bool_*, bitmaps), not for"
                     f" {name!r}; leave it out"

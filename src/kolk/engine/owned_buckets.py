@@ -44,14 +44,18 @@ class OwnedBuckets:
                 views = tablet.owners()
         return views.get(number, OwnerView())
 
-    def dirty(self, info: TableInfo, record: OwnerRecord) -> Iterator[tuple[BucketId, int]]:
-        """The buckets with changes beyond the commit point, and from where on they have them."""
+    def dirty_from(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int | None:
+        """From where on a bucket has changes beyond the commit point; None if it has none that would be taken back."""
         if record.undo is UndoMode.NONE:
-            return
-        for bucket, view in self._views(info, record):
-            start = view.dirty_from(record.committed)
-            if start is not None:
-                yield bucket, start
+            return None
+        return self.view(info, bucket, record.number).dirty_from(record.committed)
+
+    def dirty(self, info: TableInfo, record: OwnerRecord) -> Iterator[BucketId]:
+        """The buckets that have."""
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped):
+                if self.dirty_from(info, bucket, record) is not None:
+                    yield bucket
 
     def is_dirty(self, info: TableInfo, record: OwnerRecord) -> bool:
         """Whether anything is not committed."""
@@ -60,9 +64,7 @@ class OwnedBuckets:
     def undo(self, info: TableInfo, record: OwnerRecord, on_progress: OnProgress | None = None) -> int:
         """Take back what is not committed, in every bucket; a partition that goes meanwhile needs it no more. How many
         rows that were."""
-        if record.undo is UndoMode.NONE:
-            return 0
-        found = [bucket for bucket, _ in self.dirty(info, record)]
+        found = list(self.dirty(info, record))
         undone = 0
         for done, bucket in enumerate(found):
             if on_progress is not None:
@@ -74,6 +76,8 @@ class OwnedBuckets:
 
     def undo_one(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int:
         """The same in one bucket."""
+        if record.undo is UndoMode.NONE:
+            return 0
         with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet, tablet.held():
             return tablet.undo(record)
         return 0
@@ -87,7 +91,7 @@ class OwnedBuckets:
         for bucket in [bucket for bucket in self._partitions.buckets(info) if bucket.name in seqs]:
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 view, last = tablet.owners().get(tag.owner, OwnerView()), seqs[bucket.name]
-                is_there = (view.fence, view.ticket, view.last_of(tag.epoch)) == (tag.fence, tag.ticket, last)
+                is_there = (view.ticket, view.last_of(tag.fence, tag.epoch)) == (tag.ticket, last)
                 if not is_there:
                     raise CommitMismatch(f"put {last} of this task is not in bucket {bucket.name}; begin it again")
                 if not view.sealed:
@@ -97,7 +101,9 @@ class OwnedBuckets:
         """Raise CommitMismatch unless the last put of an epoch is the one that is named, in every bucket that has any
         of it."""
         for bucket, view in self._views(info, record):
-            found, wanted = view.last_of(epoch), seqs.get(bucket.name)
+            found, wanted = view.last_of(record.fence, epoch), seqs.get(bucket.name)
+            if found is not None and view.ticket:
+                raise CommitMismatch(f"what bucket {bucket.name} has of epoch {epoch} is a task's: commit the tasks")
             if found != wanted:
                 raise CommitMismatch(
                     f"the last put of epoch {epoch} in bucket {bucket.name} is {_number(found)}, and {_number(wanted)}"
@@ -111,10 +117,10 @@ class OwnedBuckets:
         which other buckets have something of the epoch."""
         others: list[BucketId] = []
         for bucket, view in self._views(info, record):
-            found, wanted = view.last_of(epoch), tasks.get(bucket.name)
+            found, wanted = view.last_of(record.fence, epoch), tasks.get(bucket.name)
             if wanted is None:
                 others += [bucket] if found is not None else []
-            elif (view.fence, view.ticket, found) != (record.fence, *wanted) or not view.sealed:
+            elif (view.ticket, found) != tuple(wanted) or not view.sealed:
                 raise CommitMismatch(
                     f"bucket {bucket.name} has put {_number(found)} of ticket {view.ticket}, and {wanted[1]} of ticket"
                     f" {wanted[0]}, sealed, was to be committed: nothing was. Begin again"

@@ -26,16 +26,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
-from kolk.engine.claims import check_known, check_table, is_of, union_of
+from kolk.engine.claims import check_known, check_table, is_as_judged, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
+    EpochClosed,
     Fenced,
     InvalidArgument,
     KolkError,
     OwnerRolledBack,
 )
-from kolk.model.ids import TableId
+from kolk.model.ids import OwnerTag, TableId
 from kolk.model.owner import (
     ATTEMPTS_KEPT,
     STATE_BYTES_MAX,
@@ -44,15 +45,15 @@ from kolk.model.owner import (
     Locks,
     OwnerInfo,
     OwnerRecord,
-    check_owner,
-    check_ttl,
+    check_claim,
+    check_epoch,
     closed_columns,
     shown,
 )
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import Meta, MetaChange
-from kolk.tablet.owning import conflict_of, owned
+from kolk.tablet.owning import conflict_of, current_lock, owned
 
 _LAPSE_SECONDS = 1.0
 """How long somebody waits to see whether columns are free, while something goes on in their owner's name."""
@@ -105,8 +106,7 @@ class Owners:
 
         Who brings the token of the run that writes now gets its fence.
         """
-        check_owner(claim.owner)
-        check_ttl(claim.ttl_seconds)
+        check_claim(claim)
         with self._named(info.id, claim.owner) as known:
             info = self._newest(info.id)
             if known is not None and claim.attempt and self._is_same_run(known, claim.attempt):
@@ -146,19 +146,27 @@ class Owners:
         self, info: TableInfo, number: int, fence: int, epoch: int, state: bytes
     ) -> Iterator[OwnerRecord | None]:
         """Commit an epoch after what is done in the block, which is given None if it is committed already."""
+        check_epoch(epoch)
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
         with self._mutex(info.id, number):
             lock = self.current(info.id, number, fence)
             record = lock.record
-            if epoch < record.committed:
-                raise OwnerRolledBack(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
-            if epoch == record.committed:
+            if epoch < record.committed and fence == record.committed_fence:
+                raise EpochClosed(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
+            if epoch <= record.committed:  # its answer was lost, or it is a replay
                 yield None
                 return
-            yield record
-            record = replace(record, committed=epoch, committed_fence=fence, state=state)
-            self.store(record)
+            # What is looked at in the block must be what is committed: a put that comes late is not let in between.
+            self.locks.replace(replace(lock, closing=epoch))
+            try:
+                self.buckets.pass_through(info)
+                yield record
+                record = replace(record, committed=epoch, committed_fence=fence, state=state)
+                self.store(record)
+            except BaseException:
+                self.locks.replace(lock)
+                raise
             self.locks.replace(replace(lock, record=record, tasks={}))
             self.counts["committed"] += 1
 
@@ -191,15 +199,14 @@ class Owners:
             elif record.has_columns:
                 self.locks.withdraw(record)
                 self.buckets.pass_through(info)
-            self._meta.write([self._meta.replacement(owner_key(record), None)])
-            del self._records[info.id, name]
+            self._forget(record)
             return True
 
-    def evict(self, info: TableInfo, name: str) -> bool:
-        """Take an owner back to its commit point, and let its columns go; it is told when it comes back. Whether there
-        was anything to take back."""
-        with self._named(info.id, name) as record:
-            if record is None or not record.has_columns:
+    def evict(self, info: TableInfo, judged: OwnerRecord) -> bool:
+        """Take an owner back to its commit point, and let its columns go; it is told when it comes back. Not if it has
+        begun or committed since it was judged. Whether there was anything to take back."""
+        with self._named(info.id, judged.name) as record:
+            if record is None or not record.has_columns or not is_as_judged(record, judged):
                 return False
             return self._evicted(info, record)
 
@@ -211,7 +218,7 @@ class Owners:
                 continue  # what it left is being taken back
             try:
                 lock = self.locks.of(info.id).get(number)
-                if lock is not None and self._is_over(lock) and not self.buckets.is_dirty(info, lock.record):
+                if lock is not None and self._is_over(lock) and self._has_left_nothing(info, lock.record):
                     self.locks.withdraw(lock.record)
             finally:
                 mutex.release()
@@ -232,7 +239,7 @@ class Owners:
             lock = self.locks.of(record.table).get(record.number)
             if lock is not None and lock.expires <= before:
                 try:
-                    self.evict(self._newest(record.table), record.name)
+                    self.evict(self._newest(record.table), record)
                 except KolkError as error:
                     _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
 
@@ -248,17 +255,22 @@ class Owners:
     def drop_table(self, table: TableId) -> None:
         """Forget the owners of a table that is gone."""
         with self._still(table):
-            gone = [record for (owned, _), record in self._records.items() if owned == table]
-            self.locks.drop_table(table)
-            for record in gone:
-                self._meta.write([self._meta.replacement(owner_key(record), None)])
-                del self._records[record.table, record.name]
+            for record in [record for record in list(self._records.values()) if record.table == table]:
+                with self.alone(record):  # whoever commits under this lock is through, or finds none any more
+                    self.locks.withdraw(record)
+                    self._forget(record)
+            with self._making:
+                self._mutexes.pop((table, 0), None)
 
     # --- for those who work on one owner's behalf
 
     def alone(self, record: OwnerRecord) -> threading.RLock:
         """Within its block nobody else changes this owner."""
         return self._mutex(record.table, record.number)
+
+    def check_writer(self, table: TableId, tag: OwnerTag) -> None:
+        """Raise what a put would be told in every bucket: before it makes a partition that is to have its rows."""
+        current_lock(tag, self.locks.of(table), self._clock.monotonic())
 
     def current(self, table: TableId, number: int, fence: int) -> Lock:
         """The lock of a writer; Fenced, or what happened to it, if it is no longer."""
@@ -302,8 +314,26 @@ class Owners:
         with self._making:
             return self._mutexes[table, number]
 
+    def _forget(self, record: OwnerRecord) -> None:
+        """Remove what is kept of an owner. Its lock is held; whoever waits for it finds nothing."""
+        self._meta.write([self._meta.replacement(owner_key(record), None)])
+        del self._records[record.table, record.name]
+        with self._making:
+            self._mutexes.pop((record.table, record.number), None)
+
     def _is_over(self, lock: Lock) -> bool:
         return not lock.is_live(self._clock.monotonic())
+
+    def _has_left_nothing(self, info: TableInfo, record: OwnerRecord) -> bool:
+        """Whether an owner whose time is up has nothing uncommitted, nor a put that was let in before and is written
+        only now. Of a bucket that does not serve nobody can tell."""
+        try:
+            if self.buckets.is_dirty(info, record):
+                return False
+            self.buckets.pass_through(info)
+            return not self.buckets.is_dirty(info, record)
+        except KolkError:
+            return False
 
     def _is_same_run(self, known: OwnerRecord, attempt: str) -> bool:
         """Whether a token is that of the run that writes now; Fenced if it once was."""
@@ -317,7 +347,7 @@ class Owners:
         """Who is live keeps its columns; who is not is taken back to its commit point, and told so when it returns."""
         others = [
             record
-            for (table, other), record in self._records.items()
+            for (table, other), record in list(self._records.items())
             if table == info.id and other != name and record.has_columns and record.overlaps(columns)
         ]
         now = self._clock.monotonic()
