@@ -5,7 +5,7 @@ pairs, then the results, until each group has one left, which is a few calls ove
 is. Groups are never empty; who has none leaves it out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,11 @@ class Groups:
         """The group of each row."""
         return np.repeat(np.arange(len(self.starts)), self.counts)
 
+    @cached_property
+    def places(self) -> Rows:
+        """The place of each row within its group."""
+        return np.arange(self.rows) - np.repeat(self.starts, self.counts)
+
     def reduce(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         """One value for each group, by a numpy function of two arguments."""
         return values if self.are_single else ufunc.reduceat(values, self.starts, axis=0)
@@ -77,33 +82,28 @@ def spread(values: pa.Array, present: Mask) -> pa.Array:
 
 def tree(groups: Groups, combine: Callable[[Rows, Rows], Rows], chosen: Rows) -> Rows:
     """One of ``chosen`` for each group: ``combine`` says of pairs of them, left and right, which goes on."""
-    counts = groups.counts
-    while len(chosen) > len(counts):
-        starts = np.cumsum(counts) - counts
-        place = np.arange(len(chosen)) - np.repeat(starts, counts)
-        is_left = place % 2 == 0
-        has_right = is_left & (place + 1 < np.repeat(counts, counts))
-        left = np.flatnonzero(has_right)
+    for left, stays in _rounds(groups):
         chosen[left] = combine(chosen[left], chosen[left + 1])
-        chosen = chosen[is_left]
-        counts = (counts + 1) // 2
+        chosen = chosen[stays]
     return chosen
 
 
 def fold(groups: Groups, combine: Callable[[pa.Array, pa.Array], pa.Array], values: pa.Array) -> pa.Array:
     """As ``tree`` for what makes a new value of two: ``combine`` gets them as two columns."""
-    counts = groups.counts
-    while len(values) > len(counts):
-        starts = np.cumsum(counts) - counts
-        place = np.arange(len(values)) - np.repeat(starts, counts)
-        is_left = place % 2 == 0
-        has_right = is_left & (place + 1 < np.repeat(counts, counts))
-        left = np.flatnonzero(has_right)
+    for left, stays in _rounds(groups):
         made = combine(values.take(pa.array(left)), values.take(pa.array(left + 1)))
         index = np.arange(len(values))
         index[left] = len(values) + np.arange(len(left))
         if values.type != made.type:  # decimals grow
             values = values.cast(made.type)
-        values = pa.concat_arrays([values, made]).take(pa.array(index[is_left]))
-        counts = (counts + 1) // 2
+        values = pa.concat_arrays([values, made]).take(pa.array(index[stays]))
     return values
+
+
+def _rounds(groups: Groups) -> Iterator[tuple[Rows, Mask]]:
+    """The rounds of a tree: where the left ones of the pairs are, and which rows the next round has."""
+    while not groups.are_single:
+        is_left = groups.places % 2 == 0
+        has_right = groups.places + 1 < np.repeat(groups.counts, groups.counts)
+        yield np.flatnonzero(is_left & has_right), is_left
+        groups = Groups.of_counts((groups.counts + 1) // 2)

@@ -46,11 +46,6 @@ class Runs:
         as_before = groups.are_single and bool((order == np.arange(rows)).all())
         return Runs(order, groups, owners[groups.starts], as_before)
 
-    @property
-    def places(self) -> Rows:
-        """The place of each value within its run."""
-        return np.arange(self.groups.rows) - np.repeat(self.groups.starts, self.groups.counts)
-
 
 def identities(values: pa.Array, type: DataType) -> Rows:
     """A number for each value, of any type, the same for equal ones. A null equals a null."""

@@ -60,7 +60,7 @@ class Collected(Unchecked):
         # In a run the list's own values stand before those that are taken back.
         is_own = runs.order < len(values)
         taken_back = runs.groups.reduce(np.add, (~is_own).astype(np.int64))
-        goes = is_own & (runs.places < np.repeat(taken_back, runs.groups.counts))
+        goes = is_own & (runs.groups.places < np.repeat(taken_back, runs.groups.counts))
         stays = np.ones(len(values), np.bool_)
         stays[runs.order[goes]] = False
         counts = counts_of(owners[stays], len(states))
