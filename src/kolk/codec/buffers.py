@@ -54,6 +54,11 @@ def null_mask(array: pa.Array) -> Mask | None:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
+def valid_mask(array: pa.Array) -> Mask:
+    """Which entries are not null."""
+    return array.is_valid().to_numpy(zero_copy_only=False)
+
+
 def binary_offsets(array: pa.Array) -> NDArray[np.int32]:
     """The n + 1 offsets of a string or binary array, its slice respected."""
     if not len(array):

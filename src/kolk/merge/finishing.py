@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import fixed_values
+from kolk.codec.buffers import fixed_values, valid_mask
 from kolk.errors import InvalidArgument
-from kolk.merge.aggregates.items import valid_mask, validity
+from kolk.merge.aggregates.items import validity
 from kolk.model.nested import list_bounds, row_fields
 
 _DIGITS_MAX = 38

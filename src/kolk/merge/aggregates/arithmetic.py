@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type
+from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type, valid_mask
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging, Unchecked
 from kolk.merge.groups import Groups, fold, spread
@@ -183,7 +183,7 @@ class Count(Unchecked):
         """Count them."""
         if self.rows or not inputs.null_count:
             return pa.array(groups.counts)
-        valid = inputs.is_valid().to_numpy(zero_copy_only=False)
+        valid = valid_mask(inputs)
         return pa.array(groups.reduce(np.add, valid.astype(np.int64)))
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
@@ -211,7 +211,7 @@ class Bits(SelfMerging):
         """Combine them."""
         if groups.are_single:
             return states
-        valid = states.is_valid().to_numpy(zero_copy_only=False)
+        valid = valid_mask(states)
         left, present = groups.filtered(valid)
         live = states.drop_null() if states.null_count else states
         slots = fixed_values(live, np.dtype(slot_type(self.type)))

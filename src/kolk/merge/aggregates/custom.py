@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask
+from kolk.codec.buffers import Mask, valid_mask
 from kolk.errors import InvalidRows, KolkError
 from kolk.merge.aggregates.aggregator import Unchecked
 from kolk.merge.groups import Groups, spread
@@ -91,14 +91,14 @@ class RetractableCustom(Custom):
 
     def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
         """The values of each group that are taken back, as lists."""
-        taken = retracts & inputs.is_valid().to_numpy(zero_copy_only=False)
+        taken = retracts & valid_mask(inputs)
         left, present = groups.filtered(taken)
         bounds = pa.array(np.append(left.starts, left.rows), pa.int32())
         return spread(pa.ListArray.from_arrays(bounds, inputs.filter(pa.array(taken))), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """Take the values back one by one; where there is none the state stays as it is."""
-        touched = states.is_valid().to_numpy(zero_copy_only=False) & removed.is_valid().to_numpy(zero_copy_only=False)
+        touched = valid_mask(states) & valid_mask(removed)
         where = np.flatnonzero(touched)
         if not len(where):
             return states

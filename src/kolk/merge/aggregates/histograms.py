@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type
+from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type, valid_mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.arithmetic import Sum
-from kolk.merge.aggregates.items import valid_mask, validity
+from kolk.merge.aggregates.items import validity
 from kolk.merge.groups import Groups, spread
 from kolk.model.kinds import Kind
 from kolk.model.nested import list_array, list_bounds, validity_of

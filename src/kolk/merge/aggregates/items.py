@@ -82,11 +82,6 @@ def validity(present: Mask) -> pa.Buffer | None:
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
-def valid_mask(array: pa.Array) -> Mask:
-    """Which entries are not null."""
-    return array.is_valid().to_numpy(zero_copy_only=False)
-
-
 def _ascend(owners: Rows, numbers: Rows) -> bool:
     later = owners[1:] > owners[:-1]
     return bool((later | ((owners[1:] == owners[:-1]) & (numbers[1:] >= numbers[:-1]))).all())

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, Rows
+from kolk.codec.buffers import Mask, Rows, valid_mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Unchecked
-from kolk.merge.aggregates.items import Runs, counts_of, identities, owners_of, ranks, valid_mask, validity
+from kolk.merge.aggregates.items import Runs, counts_of, identities, owners_of, ranks, validity
 from kolk.merge.groups import Groups, spread
 from kolk.model.nested import bounds_of, list_array, list_bounds, validity_of
 from kolk.model.types import DataType

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, Rows
+from kolk.codec.buffers import Mask, Rows, valid_mask
 from kolk.merge.aggregates.aggregator import SelfMerging
 from kolk.merge.aggregates.arithmetic import Sum
 from kolk.merge.aggregates.choosing import Chosen, taken
-from kolk.merge.aggregates.items import Runs, counts_of, owners_of, ranks, valid_mask, validity
+from kolk.merge.aggregates.items import Runs, counts_of, owners_of, ranks, validity
 from kolk.merge.groups import Groups, spread
 from kolk.model.nested import bounds_of, list_array, list_bounds, row_fields, validity_of
 from kolk.model.types import DataType

@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask
+from kolk.codec.buffers import Mask, valid_mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Unchecked
 from kolk.merge.aggregates.arithmetic import Sum
-from kolk.merge.aggregates.items import valid_mask
 from kolk.merge.groups import Groups, spread
 from kolk.model.nested import row_array, row_fields, validity_of
 from kolk.model.types import DataType

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, check_bytes
+from kolk.codec.buffers import Mask, check_bytes, valid_mask
 from kolk.errors import UnknownAggregate
 from kolk.merge.groups import Groups, spread
 
@@ -84,7 +84,7 @@ def libraries() -> Iterator[None]:
 
 def _live(values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups, Mask]:
     """The values that are not null, their groups, and which groups have any."""
-    left, present = groups.filtered(values.is_valid().to_numpy(zero_copy_only=False))
+    left, present = groups.filtered(valid_mask(values))
     return (values.drop_null() if values.null_count else values), left, present
 
 

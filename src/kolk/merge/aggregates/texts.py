@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Rows, binary_size, check_bytes
+from kolk.codec.buffers import Rows, binary_size, check_bytes, valid_mask
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging
 from kolk.merge.groups import Groups, spread
@@ -26,7 +26,7 @@ class ListAgg(SelfMerging):
         """Join them."""
         if groups.are_single and not self.distinct:
             return states
-        valid = states.is_valid().to_numpy(zero_copy_only=False)
+        valid = valid_mask(states)
         groups, present = groups.filtered(valid)
         texts = states.drop_null() if states.null_count else states
         if self.distinct:
