@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, Rows
+from kolk.codec.buffers import Mask, Rows, valid_mask
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,12 @@ class Groups:
         left = np.add.reduceat(mask, self.starts, dtype=np.int64) if self.rows else self.starts
         present = left > 0
         return Groups.of_counts(left[present]), present
+
+
+def live(values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups, Mask]:
+    """The values that are not null, their groups, and which groups have any."""
+    left, present = groups.filtered(valid_mask(values))
+    return (values.drop_null() if values.null_count else values), left, present
 
 
 def spread(values: pa.Array, present: Mask) -> pa.Array:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type, valid_mask
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging, Unchecked
-from kolk.merge.groups import Groups, fold, spread
+from kolk.merge.groups import Groups, fold, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
@@ -211,10 +211,8 @@ class Bits(SelfMerging):
         """Combine them."""
         if groups.are_single:
             return states
-        valid = valid_mask(states)
-        left, present = groups.filtered(valid)
-        live = states.drop_null() if states.null_count else states
-        slots = fixed_values(live, np.dtype(slot_type(self.type)))
+        given, left, present = live(states, groups)
+        slots = fixed_values(given, np.dtype(slot_type(self.type)))
         return spread(self._array(left.reduce(self.ufunc, self._numbers(slots))), present)
 
     def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:

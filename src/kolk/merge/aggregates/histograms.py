@@ -16,7 +16,7 @@ from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type,
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.arithmetic import Sum
 from kolk.merge.aggregates.items import validity
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.nested import list_array, list_bounds, validity_of
 from kolk.model.types import DataType
@@ -36,10 +36,9 @@ class Histogram:
 
     def accumulate(self, inputs: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Count each group's inputs; nulls are none."""
-        valid = valid_mask(inputs)
-        left, present = groups.filtered(valid)
+        given, left, present = live(inputs, groups)
         check_bytes(len(left) * self._width * _COUNT_BYTES)
-        values = fixed_values(inputs.drop_null(), np.dtype(slot_type(self.input)))
+        values = fixed_values(given, np.dtype(slot_type(self.input)))
         places = left.numbers * self._width + self._places(values)
         counts = np.bincount(places, minlength=len(left) * self._width)
         return self._lists(pa.array(counts.astype(np.int64)), present)

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask, valid_mask
+from kolk.codec.buffers import Mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Unchecked
 from kolk.merge.aggregates.arithmetic import Sum
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups, live, spread
 from kolk.model.nested import row_array, row_fields, validity_of
 from kolk.model.types import DataType
 
@@ -27,16 +27,16 @@ class Average(Unchecked):
 
     def accumulate(self, inputs: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Sum them up and count them."""
-        left, present = groups.filtered(valid_mask(inputs))
+        given, left, present = live(inputs, groups)
         sums, _ = self._functions
-        return self._rows([sums.merge(inputs.drop_null(), left), pa.array(left.counts)], present)
+        return self._rows([sums.merge(given, left), pa.array(left.counts)], present)
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Add up the sums, and the counts."""
         if groups.are_single:
             return states
-        left, present = groups.filtered(valid_mask(states))
-        fields = row_fields(states.drop_null())
+        given, left, present = live(states, groups)
+        fields = row_fields(given)
         return self._rows(
             [each.merge(field, left) for each, field in zip(self._functions, fields, strict=True)], present
         )

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Rows, binary_size, check_bytes, valid_mask
+from kolk.codec.buffers import Rows, binary_size, check_bytes
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
@@ -26,9 +26,7 @@ class ListAgg(SelfMerging):
         """Join them."""
         if groups.are_single and not self.distinct:
             return states
-        valid = valid_mask(states)
-        groups, present = groups.filtered(valid)
-        texts = states.drop_null() if states.null_count else states
+        texts, groups, present = live(states, groups)
         if self.distinct:
             texts, groups = _distinct(texts, groups, self.delimiter)
         self._check_size(texts, groups)
