@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type, valid_mask
 from kolk.errors import AggregateOverflow
-from kolk.merge.aggregates.aggregator import SelfMerging, Unchecked
+from kolk.merge.aggregates.aggregator import SelfMerging, Subtracting, Unchecked
 from kolk.merge.groups import Groups, fold, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
@@ -29,7 +29,7 @@ _ROOMY = Context(prec=4 * _WIDE_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(SelfMerging):
+class Sum(Subtracting, SelfMerging):
     """The sum of a group's numbers; null where all are."""
 
     type: DataType
@@ -51,11 +51,6 @@ class Sum(SelfMerging):
         else:
             total = _integer_sum(values if missing is None else np.where(missing, 0, values), groups, self)
         return as_array(total, self.type, None if missing is None else ~groups.any(~missing))
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The sum of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.merge(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The difference; null stays null, and without anything to take back the state stays what it is."""
@@ -174,7 +169,7 @@ class Product(SelfMerging):
 
 
 @dataclass(frozen=True, slots=True)
-class Count(Unchecked):
+class Count(Subtracting, Unchecked):
     """How many inputs are not null; or with ``rows`` how many there are."""
 
     rows: bool = False
@@ -190,18 +185,13 @@ class Count(Unchecked):
         """Add the counts up."""
         return _COUNTS.merge(states, groups)
 
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """How many are taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
-
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The difference."""
         return _COUNTS.remove(states, removed)
 
 
 @dataclass(frozen=True, slots=True)
-class Bits(SelfMerging):
+class Bits(Subtracting, SelfMerging):
     """All bits of a group's numbers, or of its bytes, by one of numpy's functions; booleans are one bit."""
 
     type: DataType
@@ -214,11 +204,6 @@ class Bits(SelfMerging):
         given, left, present = live(states, groups)
         slots = fixed_values(given, np.dtype(slot_type(self.type)))
         return spread(self._array(left.reduce(self.ufunc, self._numbers(slots))), present)
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """What is taken back, combined."""
-        left, present = groups.filtered(retracts)
-        return spread(self.merge(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """Combined once more: only exclusive or can take back, and it is its own inverse."""

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type, valid_mask
 from kolk.errors import InvalidRows
+from kolk.merge.aggregates.aggregator import Subtracting
 from kolk.merge.aggregates.arithmetic import Sum
 from kolk.merge.aggregates.items import validity
-from kolk.merge.groups import Groups, live, spread
+from kolk.merge.groups import Groups, live
 from kolk.model.kinds import Kind
 from kolk.model.nested import list_array, list_bounds, validity_of
 from kolk.model.types import DataType
@@ -27,7 +28,7 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class Histogram(Subtracting):
     """Counts that add up. Taken back they are subtracted, below zero as well, as a ``count`` is."""
 
     type: DataType
@@ -64,11 +65,6 @@ class Histogram:
             )
         if list_bounds(states)[1].null_count:
             raise InvalidRows("a count of a histogram is null; where nothing was counted it is 0")
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The counts of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The differences."""

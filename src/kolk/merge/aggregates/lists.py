@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from kolk.codec.buffers import Mask, Rows, valid_mask
 from kolk.errors import InvalidRows
-from kolk.merge.aggregates.aggregator import Unchecked
+from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
 from kolk.merge.aggregates.items import Runs, counts_of, identities, owners_of, ranks, validity
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups
 from kolk.model.nested import bounds_of, list_array, list_bounds, validity_of
 from kolk.model.types import DataType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected(Unchecked):
+class Collected(Subtracting, Unchecked):
     """All that was given, in order; with ``distinct`` each thing once, where it came first; the first ``max_size``."""
 
     type: DataType
@@ -43,11 +43,6 @@ class Collected(Unchecked):
             return states
         bounds, values = list_bounds(states)
         return self._listed(values, bounds[np.append(groups.starts, groups.rows)], groups.any(valid_mask(states)))
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The list of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The lists without the first thing that equals one that is taken back, once for each of those."""

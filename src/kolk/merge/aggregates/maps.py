@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from kolk.codec.buffers import Mask, Rows, valid_mask
-from kolk.merge.aggregates.aggregator import SelfMerging
+from kolk.merge.aggregates.aggregator import SelfMerging, Subtracting
 from kolk.merge.aggregates.arithmetic import Sum
 from kolk.merge.aggregates.choosing import Chosen, taken
 from kolk.merge.aggregates.items import Runs, counts_of, owners_of, ranks, validity
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups
 from kolk.model.nested import bounds_of, list_array, list_bounds, row_fields, validity_of
 from kolk.model.types import DataType
 
@@ -41,15 +41,10 @@ class MapOf(SelfMerging):
 
 
 @dataclass(frozen=True, slots=True)
-class SumMap(MapOf):
+class SumMap(Subtracting, MapOf):
     """The sum of each key's values."""
 
     function: Sum
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The sums of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.merge(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The differences; a key that is not there is passed over."""

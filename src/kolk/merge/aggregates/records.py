@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kolk.codec.buffers import Mask
 from kolk.errors import InvalidRows
-from kolk.merge.aggregates.aggregator import Unchecked
+from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
 from kolk.merge.aggregates.arithmetic import Sum
 from kolk.merge.groups import Groups, live, spread
 from kolk.model.nested import row_array, row_fields, validity_of
@@ -20,7 +20,7 @@ from kolk.model.types import DataType
 
 
 @dataclass(frozen=True, slots=True)
-class Average(Unchecked):
+class Average(Subtracting, Unchecked):
     """The sum and the number of the inputs that are not null; null where all are."""
 
     type: DataType
@@ -49,11 +49,6 @@ class Average(Unchecked):
             raise InvalidRows("the count of an average is null; it says how many values were added up")
         if pc.any(pc.and_(sums.is_null(), pc.not_equal(counts, 0))).as_py():
             raise InvalidRows("the sum of an average is null, although its count says that values were added up")
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The sum and the number of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The differences."""
