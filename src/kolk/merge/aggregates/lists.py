@@ -12,7 +12,7 @@ import pyarrow as pa
 from kolk.codec.buffers import Mask, Rows, valid_mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
-from kolk.merge.aggregates.items import Runs, counts_of, identities, owners_of, ranks, validity
+from kolk.merge.aggregates.items import Runs, counts_of, first_places, identities, owners_of, ranks, validity
 from kolk.merge.groups import Groups
 from kolk.model.nested import bounds_of, list_array, list_bounds, validity_of
 from kolk.model.types import DataType
@@ -65,8 +65,8 @@ class Collected(Subtracting, Unchecked):
         """Lists of values between these bounds, of which those that are too many are left out."""
         if self.distinct:
             owners = owners_of(bounds)
-            runs = Runs.of(owners, identities(values, self.type.fields[0].type))
-            values, bounds = _chosen(values, owners, np.sort(runs.order[runs.groups.starts]), len(present))
+            first = first_places(owners, identities(values, self.type.fields[0].type))
+            values, bounds = _chosen(values, owners, first, len(present))
         if self.max_size is not None and np.diff(bounds).max(initial=0) > self.max_size:
             first = np.flatnonzero(_places(bounds) < self.max_size)
             values, bounds = _chosen(values, owners_of(bounds), first, len(present))

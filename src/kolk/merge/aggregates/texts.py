@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Rows, binary_size, check_bytes
+from kolk.codec.buffers import binary_size, check_bytes
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging
+from kolk.merge.aggregates.items import counts_of, first_places, identities
 from kolk.merge.groups import Groups, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
@@ -28,7 +29,7 @@ class ListAgg(SelfMerging):
             return states
         texts, groups, present = live(states, groups)
         if self.distinct:
-            texts, groups = _distinct(texts, groups, self.delimiter)
+            texts, groups = self._distinct(texts, groups)
         self._check_size(texts, groups)
         bounds = pa.array(np.append(groups.starts, groups.rows), pa.int32())
         found = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), self.delimiter)
@@ -45,21 +46,11 @@ class ListAgg(SelfMerging):
         """Before anything is made: a long delimiter makes much of little."""
         check_bytes(binary_size(texts) + (groups.rows - len(groups)) * len(self.delimiter.encode()))
 
-
-def _distinct(texts: pa.Array, groups: Groups, delimiter: str) -> tuple[pa.Array, Groups]:
-    """The parts of each group's texts, each once, in the order in which they first came."""
-    parts = pc.split_pattern(texts, delimiter)
-    lengths = np.diff(parts.offsets.to_numpy())
-    owners = np.repeat(groups.numbers, lengths)
-    flat = parts.flatten()
-    first = first_places(owners, flat)
-    return flat.take(pa.array(first)), Groups.of_counts(np.bincount(owners[first], minlength=len(groups)))
-
-
-def first_places(owners: Rows, values: pa.Array) -> Rows:
-    """The places at which each owner's distinct values come first, in order."""
-    encoded = values.dictionary_encode(null_encoding="encode")
-    codes = owners * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    first.sort()
-    return first
+    def _distinct(self, texts: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
+        """The parts of each group's texts, each once, in the order in which they first came."""
+        parts = pc.split_pattern(texts, self.delimiter)
+        lengths = np.diff(parts.offsets.to_numpy())
+        owners = np.repeat(groups.numbers, lengths)
+        flat = parts.flatten()
+        first = first_places(owners, identities(flat, self.type))
+        return flat.take(pa.array(first)), Groups.of_counts(counts_of(owners[first], len(groups)))
