@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from kolk.client.handle import Handle
 from kolk.client.link import Link
-from kolk.client.rows import Data, key_batch
-from kolk.client.writes import put_write, targets_of
+from kolk.client.rows import Data
+from kolk.client.writes import delete_write, put_write, targets_of
 from kolk.errors import InvalidArgument, KolkError, StagingGone
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
@@ -107,15 +107,7 @@ class Transaction:
         """As ``table.delete``, applied with the commit."""
         target = self._target(table)
         schema = target.schema
-        rows = key_batch(keys, schema)
-        write = Write(
-            action=Action.DELETE,
-            rows=rows,
-            columns=targets_of(schema, columns),
-            mode=MergeMode.parse(mode),
-            schema_id=schema.id,
-        )
-        self._stage(target, schema, write)
+        self._stage(target, schema, delete_write(schema, keys, targets_of(schema, columns), MergeMode.parse(mode)))
 
     def truncate(self, *, table: str | Handle | None = None) -> None:
         """Remove every row first: with what is put, the table is loaded anew in one step."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.client.rows import Data, batch_of, columns_of
+from kolk.client.rows import Data, batch_of, columns_of, key_batch
 from kolk.errors import InvalidArgument, InvalidRows
 from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
@@ -38,6 +38,11 @@ def put_write(
     wanted = expected_columns(schema, action, targets, mode)
     rows = batch_of(given, schema, wanted, ignorable=targets is not None, fills=targets is None)
     return Write(action=action, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
+
+
+def delete_write(schema: Schema, keys: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
+    """The write of a delete, of whole rows or of these columns."""
+    return Write(action=Action.DELETE, rows=key_batch(keys, schema), columns=targets, mode=mode, schema_id=schema.id)
 
 
 def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -> pa.RecordBatch:
