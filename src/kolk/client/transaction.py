@@ -161,24 +161,19 @@ class Transaction:
             if self._table is None:
                 raise InvalidArgument("say of which table: tx.put(rows, table='web.pages')")
             return self._table
-        if isinstance(table, str):
-            name = str(TableName.parse(table))
-            known = [one for one in self._tables.values() if one.name == name]
-            table = known[0] if known else self._opened(table)
-        found = table
-        if self._table is not None and found.info.id != self._table.info.id:
+        found = self._named(table) if isinstance(table, str) else table
+        if self._table is not None and (found is None or found.info.id != self._table.info.id):
             raise InvalidArgument(
                 f"this transaction is one of {self._table.name}; db.transaction(...) is for several tables"
             )
+        assert found is not None
         return self._known(found)
 
-    def _opened(self, name: str) -> Handle:
-        if self._open_table is None:
-            assert self._table is not None
-            raise InvalidArgument(
-                f"this transaction is one of {self._table.name}; db.transaction(...) is for several tables"
-            )
-        return self._open_table(name)
+    def _named(self, table: str) -> Handle | None:
+        """The table of this name; None for another one than that of a transaction of one table."""
+        name = str(TableName.parse(table))
+        known = [one for one in self._tables.values() if one.name == name]
+        return known[0] if known else self._open_table(table) if self._open_table is not None else None
 
     def _known(self, table: Handle) -> Handle:
         self._handles.setdefault(table.info.id, [])
