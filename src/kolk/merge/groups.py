@@ -8,6 +8,7 @@ is. Groups are never empty; who has none leaves it out.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,14 @@ class Groups:
         return len(self.starts) == self.rows
 
     @cached_property
+    def bounds(self) -> Rows:
+        """Where each group starts, and behind them where the last one ends."""
+        return np.append(self.starts, self.rows)
+
+    @property
     def ends(self) -> Rows:
         """Where each group ends."""
-        return np.append(self.starts, self.rows)[1:]  # none, if there are no groups
+        return self.bounds[1:]  # none, if there are no groups
 
     @cached_property
     def counts(self) -> Rows:
@@ -57,6 +63,11 @@ class Groups:
     def places(self) -> Rows:
         """The place of each row within its group."""
         return np.arange(self.rows) - np.repeat(self.starts, self.counts)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Where each group starts and ends, for what is done one by one."""
+        return pairwise(self.bounds.tolist())
 
     def reduce(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         """One value for each group, by a numpy function of two arguments."""

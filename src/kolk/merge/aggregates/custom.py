@@ -40,7 +40,7 @@ class Custom(Unchecked):
         given, user = python_values(inputs, self.column), self.function.implementation
         states: list[Any] = []
         with self._explained("accumulate"):
-            for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+            for start, end in groups.spans:
                 state = None
                 for value in given[start:end]:
                     if value is not None:
@@ -56,7 +56,7 @@ class Custom(Unchecked):
         places: list[int] = []
         made: list[Any] = []
         with self._explained("merge"):
-            for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+            for start, end in groups.spans:
                 valid = [place for place in range(start, end) if given[place] is not None]
                 if len(valid) < 2:
                     places.append(valid[0] if valid else start)
@@ -93,7 +93,7 @@ class RetractableCustom(Custom):
         """The values of each group that are taken back, as lists."""
         taken = retracts & valid_mask(inputs)
         left, present = groups.filtered(taken)
-        bounds = pa.array(np.append(left.starts, left.rows), pa.int32())
+        bounds = pa.array(left.bounds, pa.int32())
         return spread(pa.ListArray.from_arrays(bounds, inputs.filter(pa.array(taken))), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:

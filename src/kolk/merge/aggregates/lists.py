@@ -33,7 +33,7 @@ class Collected(Subtracting, Unchecked):
         if self.takes_arrays:
             return self.merge(inputs if self.keeps_nulls else _without_null_items(inputs, self.type), groups)
         if self.keeps_nulls or not inputs.null_count:
-            return self._listed(inputs, np.append(groups.starts, groups.rows), np.ones(len(groups), np.bool_))
+            return self._listed(inputs, groups.bounds, np.ones(len(groups), np.bool_))
         counts = groups.reduce(np.add, valid_mask(inputs).astype(np.int64))
         return self._listed(inputs.drop_null(), bounds_of(counts), counts > 0)
 
@@ -42,7 +42,7 @@ class Collected(Subtracting, Unchecked):
         if groups.are_single and not self.distinct and self.max_size is None:
             return states
         bounds, values = list_bounds(states)
-        return self._listed(values, bounds[np.append(groups.starts, groups.rows)], groups.any(valid_mask(states)))
+        return self._listed(values, bounds[groups.bounds], groups.any(valid_mask(states)))
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The lists without the first thing that equals one that is taken back, once for each of those."""

@@ -53,15 +53,13 @@ class States:
             return self.merge(inputs, groups)
         given, left, present = live(inputs, groups)
         values = self.codec.values(given)
-        bounds = zip(left.starts.tolist(), left.ends.tolist(), strict=True)
-        return spread(_binary([self.codec.build(values[start:end]) for start, end in bounds]), present)
+        return spread(_binary([self.codec.build(values[start:end]) for start, end in left.spans]), present)
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """The union of each group's states. A single one is made canonical, for it may come from elsewhere."""
         given, left, present = live(states, groups)
         found = given.to_pylist()
-        bounds = zip(left.starts.tolist(), left.ends.tolist(), strict=True)
-        return spread(_binary([self.codec.merged(found[start:end]) for start, end in bounds]), present)
+        return spread(_binary([self.codec.merged(found[start:end]) for start, end in left.spans]), present)
 
     def check(self, states: pa.Array) -> None:
         """Each by itself."""

@@ -31,7 +31,7 @@ class ListAgg(SelfMerging):
         if self.distinct:
             texts, groups = self._distinct(texts, groups)
         self._check_size(texts, groups)
-        bounds = pa.array(np.append(groups.starts, groups.rows), pa.int32())
+        bounds = pa.array(groups.bounds, pa.int32())
         found = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), self.delimiter)
         if self.type.kind is Kind.CHAR:
             longest = pc.max(pc.utf8_length(found)).as_py() or 0
