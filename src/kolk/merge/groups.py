@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kolk.codec.buffers import Mask, Rows, valid_mask
+from kolk.model.nested import places_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Groups:
     @cached_property
     def places(self) -> Rows:
         """The place of each row within its group."""
-        return np.arange(self.rows) - np.repeat(self.starts, self.counts)
+        return places_of(self.counts)
 
     @property
     def spans(self) -> Iterator[tuple[int, int]]:

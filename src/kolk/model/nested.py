@@ -56,6 +56,12 @@ def bounds_of(counts: NDArray[Any]) -> NDArray[np.int64]:
     return bounds
 
 
+def places_of(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each value within its run, of runs of so many values."""
+    bounds = bounds_of(counts)
+    return np.arange(bounds[-1]) - np.repeat(bounds[:-1], counts)
+
+
 def validity_of(array: pa.Array) -> pa.Buffer | None:
     """The validity bitmap of an array as one of offset 0 has it; None when nothing is null."""
     if not array.null_count:

@@ -14,7 +14,7 @@ from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
 from kolk.merge.aggregates.items import Runs, counts_of, first_places, identities, owners_of, ranks, validity
 from kolk.merge.groups import Groups
-from kolk.model.nested import bounds_of, list_array, list_bounds, validity_of
+from kolk.model.nested import bounds_of, list_array, list_bounds, places_of, validity_of
 from kolk.model.types import DataType
 
 
@@ -67,8 +67,8 @@ class Collected(Subtracting, Unchecked):
             owners = owners_of(bounds)
             first = first_places(owners, identities(values, self.type.fields[0].type))
             values, bounds = _chosen(values, owners, first, len(present))
-        if self.max_size is not None and np.diff(bounds).max(initial=0) > self.max_size:
-            first = np.flatnonzero(_places(bounds) < self.max_size)
+        if self.max_size is not None and (counts := np.diff(bounds)).max(initial=0) > self.max_size:
+            first = np.flatnonzero(places_of(counts) < self.max_size)
             values, bounds = _chosen(values, owners_of(bounds), first, len(present))
         return list_array(self.type.arrow, bounds, [values], validity(present))
 
@@ -101,7 +101,7 @@ class Best:
         found = ranks(values, self.type.fields[0].type)
         runs = Runs.of(owners, ~found if self.greatest else found)  # turned round without an overflow
         order = runs.order[runs.groups.starts] if self.distinct else runs.order
-        places = _places(bounds_of(counts_of(owners[order], len(present))))
+        places = places_of(counts_of(owners[order], len(present)))
         values, bounds = _chosen(values, owners, order[places < self.n], len(present))
         return list_array(self.type.arrow, bounds, [values], validity(present))
 
@@ -109,11 +109,6 @@ class Best:
 def _chosen(values: pa.Array, owners: Rows, places: Rows, count: int) -> tuple[pa.Array, Rows]:
     """The values at these places, and the bounds of the lists of so many owners that they make."""
     return values.take(pa.array(places)), bounds_of(counts_of(owners[places], count))
-
-
-def _places(bounds: Rows) -> Rows:
-    """The place of each value within its list."""
-    return np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds))
 
 
 def _without_null_items(lists: pa.Array, type: DataType) -> pa.Array:
