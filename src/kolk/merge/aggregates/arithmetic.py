@@ -183,11 +183,11 @@ class Count(Subtracting, Unchecked):
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Add the counts up."""
-        return _COUNTS.merge(states, groups)
+        return COUNTS.merge(states, groups)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The difference."""
-        return _COUNTS.remove(states, removed)
+        return COUNTS.remove(states, removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,4 +343,5 @@ def _decimal_sum(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.if_else(left.is_null(), right.cast(total.type), pc.if_else(right.is_null(), left.cast(total.type), total))
 
 
-_COUNTS = Sum(DataType(Kind.BIGINT))
+COUNTS = Sum(DataType(Kind.BIGINT))
+"""How counts are added up."""

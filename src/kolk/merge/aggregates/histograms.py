@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type, valid_mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Subtracting
-from kolk.merge.aggregates.arithmetic import Sum
+from kolk.merge.aggregates.arithmetic import COUNTS
 from kolk.merge.aggregates.items import validity
 from kolk.merge.groups import Groups, live
-from kolk.model.kinds import Kind
 from kolk.model.nested import list_array, list_bounds, validity_of
 from kolk.model.types import DataType
 
-_COUNTS = Sum(DataType(Kind.BIGINT))
 _COUNT_BYTES = 8
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
@@ -53,7 +51,7 @@ class Histogram(Subtracting):
         # The counts of each place together: of a group of n lists, n of the first place, n of the second ...
         order = np.lexsort((np.tile(np.arange(self._width), left.rows), np.repeat(left.numbers, self._width)))
         summed = Groups.of_counts(np.repeat(left.counts, self._width))
-        return self._lists(_COUNTS.merge(values.take(pa.array(order)), summed), present)
+        return self._lists(COUNTS.merge(values.take(pa.array(order)), summed), present)
 
     def check(self, states: pa.Array) -> None:
         """A state has a count for each place."""
@@ -72,7 +70,7 @@ class Histogram(Subtracting):
         bounds, values = list_bounds(states)
         less = np.zeros((len(states), self._width), np.int64)
         less[has_less] = fixed_values(list_bounds(removed)[1], np.dtype("i8")).reshape(-1, self._width)
-        found = _COUNTS.remove(values, pa.array(less[has_state].ravel()))
+        found = COUNTS.remove(values, pa.array(less[has_state].ravel()))
         return list_array(self.type.arrow, bounds, [found], validity_of(states))
 
     @property
