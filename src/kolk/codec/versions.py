@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Rows, binary_offsets, gather, octets_of, valid_mask
+from kolk.codec.buffers import Rows, binary_offsets, gather, octets_of, replaced, valid_mask
 from kolk.codec.key import KeyCodec
 from kolk.codec.row import RowCodec, stored_values
 from kolk.errors import Corrupted
@@ -101,9 +101,7 @@ class RowCodecs:
         if not len(stale):
             return values
         renewed = self.encode(self.decode(values.take(pa.array(stale))))
-        index = np.arange(len(values))
-        index[stale] = len(values) + np.arange(len(stale))
-        return pa.concat_arrays([values, renewed]).take(pa.array(index))
+        return replaced(values, stale, renewed)
 
     def _decode_version(self, schema_id: int, values: pa.BinaryArray, names: Sequence[str] | None) -> pa.RecordBatch:
         codec = self.of(schema_id)

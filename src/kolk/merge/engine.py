@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask, Rows, binary_offsets, fixed_values, valid_mask
+from kolk.codec.buffers import Mask, Rows, binary_offsets, fixed_values, spread_places, valid_mask
 from kolk.codec.key import group_starts, sort_order
 from kolk.codec.versions import RowCodecs
 from kolk.errors import DeletesDisabled, InvalidRows, TooLarge
@@ -259,7 +259,7 @@ class Merger:
 
     def _whole_rows(self, given: dict[str, pa.Array], stored: pa.RecordBatch, found: Mask) -> pa.RecordBatch:
         """The given columns, and the others from what is stored."""
-        place = pa.array(np.cumsum(found) - 1, mask=~found)
+        place = spread_places(found)
         arrays = [
             given[column.name]
             if column.name in given

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, Rows, valid_mask
+from kolk.codec.buffers import Mask, Rows, spread_places, valid_mask
 from kolk.model.nested import places_of
 
 
@@ -95,7 +95,7 @@ def spread(values: pa.Array, present: Mask) -> pa.Array:
     """Values of the groups that are present, with nulls for those that are not."""
     if present.all():
         return values
-    return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
+    return values.take(spread_places(present))
 
 
 def tree(groups: Groups, combine: Callable[[Rows, Rows], Rows], chosen: Rows) -> Rows:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, valid_mask
+from kolk.codec.buffers import Mask, replaced, valid_mask
 from kolk.errors import InvalidRows, KolkError
 from kolk.merge.aggregates.aggregator import Unchecked
 from kolk.merge.groups import Groups, spread
@@ -109,9 +109,7 @@ class RetractableCustom(Custom):
             for place, taken in enumerate(values):
                 for value in taken:
                     given[place] = None if given[place] is None else user.retract(given[place], value)
-        index = np.arange(len(states))
-        index[where] = len(states) + np.arange(len(where))
-        return pa.concat_arrays([states, self._stored(given)]).take(pa.array(index))
+        return replaced(states, where, self._stored(given))
 
 
 def custom_aggregator(column: Column, function: Function) -> Custom:
