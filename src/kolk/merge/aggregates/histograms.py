@@ -16,9 +16,8 @@ from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type,
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Subtracting
 from kolk.merge.aggregates.arithmetic import COUNTS
-from kolk.merge.aggregates.items import validity
 from kolk.merge.groups import Groups, live
-from kolk.model.nested import list_array, list_bounds, validity_of
+from kolk.model.nested import bits_of, list_array, list_bounds, validity_of
 from kolk.model.types import DataType
 
 _COUNT_BYTES = 8
@@ -87,4 +86,4 @@ class Histogram(Subtracting):
 
     def _lists(self, counts: pa.Array, present: Mask) -> pa.Array:
         bounds = np.append(0, np.cumsum(present.astype(np.int64) * self._width))
-        return list_array(self.type.arrow, bounds, [counts], validity(present))
+        return list_array(self.type.arrow, bounds, [counts], bits_of(present))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask, Rows, joined, null_mask
+from kolk.codec.buffers import Rows, joined, null_mask
 from kolk.codec.fields import Fields
 from kolk.merge.aggregates.choosing import ranks_of
 from kolk.merge.groups import Groups
@@ -82,11 +82,6 @@ def owners_of(bounds: Rows) -> Rows:
 def counts_of(owners: Rows, count: int) -> Rows:
     """How many values each of so many owners has."""
     return np.bincount(owners, minlength=count)
-
-
-def validity(present: Mask) -> pa.Buffer | None:
-    """The validity bitmap of what is present; None when all is."""
-    return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def _ascend(owners: Rows, numbers: Rows) -> bool:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from kolk.codec.buffers import Mask, Rows, valid_mask
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
-from kolk.merge.aggregates.items import Runs, counts_of, first_places, identities, owners_of, ranks, validity
+from kolk.merge.aggregates.items import Runs, counts_of, first_places, identities, owners_of, ranks
 from kolk.merge.groups import Groups
-from kolk.model.nested import bounds_of, list_array, list_bounds, places_of, validity_of
+from kolk.model.nested import bits_of, bounds_of, list_array, list_bounds, places_of, validity_of
 from kolk.model.types import DataType
 
 
@@ -70,7 +70,7 @@ class Collected(Subtracting, Unchecked):
         if self.max_size is not None and (counts := np.diff(bounds)).max(initial=0) > self.max_size:
             first = np.flatnonzero(places_of(counts) < self.max_size)
             values, bounds = _chosen(values, owners_of(bounds), first, len(present))
-        return list_array(self.type.arrow, bounds, [values], validity(present))
+        return list_array(self.type.arrow, bounds, [values], bits_of(present))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Best:
         order = runs.order[runs.groups.starts] if self.distinct else runs.order
         places = places_of(counts_of(owners[order], len(present)))
         values, bounds = _chosen(values, owners, order[places < self.n], len(present))
-        return list_array(self.type.arrow, bounds, [values], validity(present))
+        return list_array(self.type.arrow, bounds, [values], bits_of(present))
 
 
 def _chosen(values: pa.Array, owners: Rows, places: Rows, count: int) -> tuple[pa.Array, Rows]:
