@@ -15,7 +15,7 @@ from dataclasses import replace
 from kolk.engine.owners import Owners
 from kolk.errors import EpochClosed, Fenced, InvalidArgument
 from kolk.model.ids import OwnerTag
-from kolk.model.owner import MESSAGE_BYTES_MAX, TASKS_MAX, Task, check_epoch, ticket_of
+from kolk.model.owner import MESSAGE_BYTES_MAX, TASKS_MAX, Lock, Task, check_epoch, ticket_of
 from kolk.model.table import TableInfo
 
 
@@ -52,10 +52,7 @@ class OwnerTasks:
 
     def check_open(self, info: TableInfo, number: int, fence: int, partition: int, ticket: int) -> OwnerTag:
         """The tag of a task that may be sealed, without its count."""
-        lock = self._owners.current(info.id, number, fence)
-        task = lock.tasks.get(partition)
-        if task is None or task.ticket != ticket:
-            raise Fenced("a newer attempt at this task goes on, or its epoch is over")
+        task = _current(self._owners.current(info.id, number, fence), partition, ticket)
         return OwnerTag(number, fence, ticket, task.epoch, 0, sealed=True)
 
     def seal(self, info: TableInfo, number: int, fence: int, partition: int, ticket: int, message: bytes) -> None:
@@ -65,10 +62,7 @@ class OwnerTasks:
         lock = self._owners.current(info.id, number, fence)
         with self._owners.alone(lock.record):
             lock = self._owners.current(info.id, number, fence)
-            task = lock.tasks.get(partition)
-            if task is None or task.ticket != ticket:
-                raise Fenced("a newer attempt at this task goes on, or its epoch is over")
-            sealed = {**lock.tasks, partition: replace(task, message=message)}
+            sealed = {**lock.tasks, partition: replace(_current(lock, partition, ticket), message=message)}
             self._owners.locks.replace(replace(lock, tasks=sealed))
 
     def commit(
@@ -81,3 +75,10 @@ class OwnerTasks:
                 return
             for bucket in self._owners.buckets.check_sealed(info, record, epoch, tasks):
                 self._owners.counts["undone_rows"] += self._owners.buckets.undo_one(info, bucket, record)
+
+
+def _current(lock: Lock, partition: int, ticket: int) -> Task:
+    task = lock.tasks.get(partition)
+    if task is None or task.ticket != ticket:
+        raise Fenced("a newer attempt at this task goes on, or its epoch is over")
+    return task
