@@ -76,6 +76,18 @@ def test_several_tables_are_written_in_one_transaction(timed, table):
     assert set(tx.offsets) == {"t", "web.other"}
 
 
+def test_a_transaction_of_one_table_takes_no_rows_of_another_by_its_name_or_its_handle(timed, table):
+    other = timed.db.create_table("other", SCHEMA)
+
+    with table.transaction("app", 1) as tx:
+        tx.put(rows(1), table="t")
+        for stranger in ("other", "nowhere", other):
+            with pytest.raises(InvalidArgument, match="is one of t; db"):
+                tx.put(rows(2), table=stranger)
+
+    assert (shown(table), shown(other)) == ({1: "x"}, {})
+
+
 def test_a_version_that_is_new_to_one_table_only_is_refused_and_nothing_is_done(timed, table):
     other = timed.db.create_table("other", SCHEMA)
     with table.transaction("app", 5) as tx:

@@ -22,7 +22,7 @@ from kolk.client.source import source_of
 from kolk.client.transaction import Transaction
 from kolk.client.where import Where, predicate_of
 from kolk.client.writer import WRITER_TTL, Writer, written
-from kolk.client.writes import named_columns, preaggregated, put_write, targets_of
+from kolk.client.writes import delete_write, named_columns, preaggregated, put_write, targets_of
 from kolk.errors import InvalidArgument, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
@@ -31,7 +31,7 @@ from kolk.model.partition import Partition, parse_partition, partition_name
 from kolk.model.scan import ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
-from kolk.model.write import Action, Write
+from kolk.model.write import Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,7 @@ class Table(Handle):
         targets = targets_of(schema, columns)
         if targets == ():
             raise InvalidArgument("a partial delete names at least one column outside the key")
-        rows, how = key_batch(keys, schema), MergeMode.parse(mode)
-        write = Write(action=Action.DELETE, rows=rows, columns=targets, mode=how, schema_id=schema.id)
-        return self._write(write, tag)
+        return self._write(delete_write(schema, keys, targets, MergeMode.parse(mode)), tag)
 
     def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys, in the order of the keys; a key without a row is left out."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from kolk.client.handle import Handle
 from kolk.client.link import Link
-from kolk.client.rows import Data, key_batch
-from kolk.client.writes import put_write, targets_of
+from kolk.client.rows import Data
+from kolk.client.writes import delete_write, put_write, targets_of
 from kolk.errors import InvalidArgument, KolkError, StagingGone
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
@@ -107,15 +107,7 @@ class Transaction:
         """As ``table.delete``, applied with the commit."""
         target = self._target(table)
         schema = target.schema
-        rows = key_batch(keys, schema)
-        write = Write(
-            action=Action.DELETE,
-            rows=rows,
-            columns=targets_of(schema, columns),
-            mode=MergeMode.parse(mode),
-            schema_id=schema.id,
-        )
-        self._stage(target, schema, write)
+        self._stage(target, schema, delete_write(schema, keys, targets_of(schema, columns), MergeMode.parse(mode)))
 
     def truncate(self, *, table: str | Handle | None = None) -> None:
         """Remove every row first: with what is put, the table is loaded anew in one step."""
@@ -169,24 +161,19 @@ class Transaction:
             if self._table is None:
                 raise InvalidArgument("say of which table: tx.put(rows, table='web.pages')")
             return self._table
-        if isinstance(table, str):
-            name = str(TableName.parse(table))
-            known = [one for one in self._tables.values() if one.name == name]
-            table = known[0] if known else self._opened(table)
-        found = table
-        if self._table is not None and found.info.id != self._table.info.id:
+        found = self._named(table) if isinstance(table, str) else table
+        if self._table is not None and (found is None or found.info.id != self._table.info.id):
             raise InvalidArgument(
                 f"this transaction is one of {self._table.name}; db.transaction(...) is for several tables"
             )
+        assert found is not None
         return self._known(found)
 
-    def _opened(self, name: str) -> Handle:
-        if self._open_table is None:
-            assert self._table is not None
-            raise InvalidArgument(
-                f"this transaction is one of {self._table.name}; db.transaction(...) is for several tables"
-            )
-        return self._open_table(name)
+    def _named(self, table: str) -> Handle | None:
+        """The table of this name; None for another one than that of a transaction of one table."""
+        name = str(TableName.parse(table))
+        known = [one for one in self._tables.values() if one.name == name]
+        return known[0] if known else self._open_table(table) if self._open_table is not None else None
 
     def _known(self, table: Handle) -> Handle:
         self._handles.setdefault(table.info.id, [])

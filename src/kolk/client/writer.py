@@ -15,8 +15,8 @@ from typing import Any
 
 from kolk.client.handle import Handle
 from kolk.client.link import Link
-from kolk.client.rows import Data, key_batch
-from kolk.client.writes import named_columns, put_write, targets_of
+from kolk.client.rows import Data
+from kolk.client.writes import delete_write, named_columns, put_write, targets_of
 from kolk.errors import (
     Closed,
     CommitMismatch,
@@ -35,7 +35,7 @@ from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import OwnerTag, PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner
-from kolk.model.write import Action, Write
+from kolk.model.write import Write
 from kolk.runtime.ticker import Ticker
 
 WRITER_TTL = "60s"
@@ -111,16 +111,8 @@ class Writer:
 
     def delete(self, keys: Data, *, epoch: int | None = None, tag: PlainTag | None = None) -> dict[str, int]:
         """Let the owner's columns of these rows be null; a row with nothing left goes."""
-        schema = self._table.schema
         targets = self._targets(self._columns)
-        write = Write(
-            action=Action.DELETE,
-            rows=key_batch(keys, schema),
-            columns=targets,
-            mode=MergeMode.OVERWRITE,
-            schema_id=schema.id,
-        )
-        return self._write(write, epoch, tag)
+        return self._write(delete_write(self._table.schema, keys, targets, MergeMode.OVERWRITE), epoch, tag)
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
         """Let what was written stand, up to this epoch; the next one begins. ``user_state`` takes the place of what was

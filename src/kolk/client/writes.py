@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.client.rows import Data, batch_of, columns_of
+from kolk.client.rows import Data, batch_of, columns_of, key_batch
 from kolk.errors import InvalidArgument, InvalidRows
 from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
@@ -25,12 +25,8 @@ def put_write(
     shape = schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns
     has_rows = not isinstance(data, list | tuple) or len(data) > 0
     given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key and has_rows else shape)
-    if retracts:
-        rows = len(next(iter(given.values()))) if given else 0
-        given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES}
-        given[CHANGE.name] = pa.array(np.full(rows, ChangeKind.DELETE, "i1"))
-    elif CHANGE.name in given and schema.primary_key:
-        kinds = _kinds(given[CHANGE.name])
+    if retracts or (CHANGE.name in given and schema.primary_key):
+        kinds = pa.array(np.full(_count(given), ChangeKind.DELETE, "i1")) if retracts else _kinds(given[CHANGE.name])
         given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES} | {CHANGE.name: kinds}
     action = Action.CHANGE if CHANGE.name in given else Action.UPSERT
     if schema.aggregates and mode is not MergeMode.OVERWRITE:
@@ -38,6 +34,11 @@ def put_write(
     wanted = expected_columns(schema, action, targets, mode)
     rows = batch_of(given, schema, wanted, ignorable=targets is not None, fills=targets is None)
     return Write(action=action, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
+
+
+def delete_write(schema: Schema, keys: Data, targets: tuple[str, ...] | None, mode: MergeMode) -> Write:
+    """The write of a delete, of whole rows or of these columns."""
+    return Write(action=Action.DELETE, rows=key_batch(keys, schema), columns=targets, mode=mode, schema_id=schema.id)
 
 
 def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -> pa.RecordBatch:
@@ -98,7 +99,7 @@ def _aggregated(
     States are another matter: nobody knows any more how many rows they were made of.
     """
     absent = [column for column in schema.value_columns if column.name not in given]
-    rows = len(next(iter(given.values()))) if given else 0
+    rows = _count(given)
     for column in absent if mode is MergeMode.ACCUMULATE else ():
         wanted = targets is None or column.name in targets
         if wanted and column.function is not None and column.function.is_optional:
@@ -106,6 +107,10 @@ def _aggregated(
     if targets is None and all(column.name in given or column.default is not None for column in absent):
         targets = left_out(schema, given, mode)
     return given, targets
+
+
+def _count(given: dict[str, pa.Array]) -> int:
+    return len(next(iter(given.values()))) if given else 0
 
 
 def _kinds(words: pa.Array) -> pa.Array:

@@ -54,6 +54,23 @@ def null_mask(array: pa.Array) -> Mask | None:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
+def valid_mask(array: pa.Array) -> Mask:
+    """Which entries are not null."""
+    return array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def spread_places(present: Mask) -> pa.Array:
+    """For each entry that is present its place among those that are, null for the others: what to take them by."""
+    return pa.array(np.cumsum(present) - 1, mask=~present)
+
+
+def replaced(array: pa.Array, places: Rows, values: pa.Array) -> pa.Array:
+    """The array with these values at these places."""
+    index = np.arange(len(array))
+    index[places] = len(array) + np.arange(len(places))
+    return pa.concat_arrays([array, values]).take(pa.array(index))
+
+
 def binary_offsets(array: pa.Array) -> NDArray[np.int32]:
     """The n + 1 offsets of a string or binary array, its slice respected."""
     if not len(array):

@@ -42,6 +42,7 @@ from kolk.codec.buffers import (
     null_mask,
     octets_of,
     slot_type,
+    spread_places,
     without_nulls,
 )
 from kolk.errors import Corrupted
@@ -246,7 +247,7 @@ def _row_array(type: DataType, values: pa.BinaryArray, missing: Mask | None) -> 
     arrays = fields.arrays(values, fields.heads(values), range(len(type.fields)))
     if missing is None:
         return row_array(type.arrow, len(values), arrays, None)
-    places = pa.array(np.cumsum(~missing) - 1, mask=missing)
+    places = spread_places(~missing)
     return row_array(type.arrow, len(missing), [array.take(places) for array in arrays], _validity(missing))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Rows, binary_offsets, gather, octets_of
+from kolk.codec.buffers import Rows, binary_offsets, gather, octets_of, replaced, valid_mask
 from kolk.codec.key import KeyCodec
 from kolk.codec.row import RowCodec, stored_values
 from kolk.errors import Corrupted
@@ -96,14 +96,12 @@ class RowCodecs:
         """The values as the current version writes them, nulls kept: equal rows are equal bytes again."""
         if not self.versions.are_many:
             return values
-        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        present = np.flatnonzero(valid_mask(values))
         stale = present[_schema_ids(values, present) != self.schema.id]
         if not len(stale):
             return values
         renewed = self.encode(self.decode(values.take(pa.array(stale))))
-        index = np.arange(len(values))
-        index[stale] = len(values) + np.arange(len(stale))
-        return pa.concat_arrays([values, renewed]).take(pa.array(index))
+        return replaced(values, stale, renewed)
 
     def _decode_version(self, schema_id: int, values: pa.BinaryArray, names: Sequence[str] | None) -> pa.RecordBatch:
         codec = self.of(schema_id)

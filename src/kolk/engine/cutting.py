@@ -16,7 +16,7 @@ from kolk.engine.gate import Gate
 from kolk.engine.partitions import LOOKS_MAX, Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
-from kolk.errors import InvalidArgument, PartitionDropped, SnapshotNotFound
+from kolk.errors import PartitionDropped, SnapshotNotFound
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
 from kolk.model.lease import TablePins
@@ -61,10 +61,7 @@ class Cutting:
 
     def merger(self, info: TableInfo) -> Merger:
         """The merger of a table that has rows to scan."""
-        merger = self._tablets.merger(info)
-        if not isinstance(merger, Merger):
-            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
-        return merger
+        return self._tablets.keyed_merger(info)
 
     # --- living rows
 

@@ -160,10 +160,7 @@ class Rows:
 
     def _merger(self, info: TableInfo) -> Merger:
         info.schema.check_known()
-        merger = self._tablets.merger(info)
-        if not isinstance(merger, Merger):
-            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
-        return merger
+        return self._tablets.keyed_merger(info)
 
 
 def _spread(tag: PlainTag | OwnerTag) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from kolk.engine.opening import BucketState, Opening
 from kolk.engine.partitions import gone
 from kolk.engine.sweeping import sweep
-from kolk.errors import Closed, KolkError, NotFound, PartitionDropped, Stopped, TableNotFound
+from kolk.errors import Closed, InvalidArgument, KolkError, NotFound, PartitionDropped, Stopped, TableNotFound
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
@@ -171,6 +171,13 @@ class Tablets:
                 merger = self._mergers.get(info.id)
                 if merger is None or merger.schema.id < info.schema.id:
                     merger = self._mergers[info.id] = self._made(info)
+        return merger
+
+    def keyed_merger(self, info: TableInfo) -> Merger:
+        """The merger of a table that has rows by key; InvalidArgument if it has none."""
+        merger = self.merger(info)
+        if not isinstance(merger, Merger):
+            raise InvalidArgument(f"{info.name} is a log table, without rows by key; read it with table.changelog()")
         return merger
 
     def switch(self, info: TableInfo) -> None:

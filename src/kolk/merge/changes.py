@@ -13,7 +13,7 @@ from itertools import compress
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask
+from kolk.codec.buffers import Mask, valid_mask
 from kolk.codec.key import KeyCodec
 from kolk.codec.row import RowCodec
 from kolk.codec.versions import RowCodecs
@@ -132,7 +132,7 @@ def _needed(verdicts: Verdicts, codec: RowCodecs, needed: Mask) -> pa.RecordBatc
     """The old rows that the changelog shows."""
     if verdicts.stored is None:
         return codec.decode(verdicts.olds.filter(pa.array(needed)))
-    found = verdicts.olds.is_valid().to_numpy(zero_copy_only=False)
+    found = valid_mask(verdicts.olds)
     shown = needed[found]
     return verdicts.stored if shown.all() else verdicts.stored.filter(pa.array(shown))
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask, Rows, binary_offsets, fixed_values
+from kolk.codec.buffers import Mask, Rows, binary_offsets, fixed_values, spread_places, valid_mask
 from kolk.codec.key import group_starts, sort_order
 from kolk.codec.versions import RowCodecs
 from kolk.errors import DeletesDisabled, InvalidRows, TooLarge
@@ -111,7 +111,7 @@ class Merger:
             return blind(prepared.rows, prepared.keys, prepared.values)
         assert prepared.schema.id == self.schema.id, "a put that was prepared for another version is prepared again"
         olds = self.codec.to_current(olds)
-        found = olds.is_valid().to_numpy(zero_copy_only=False)
+        found = valid_mask(olds)
         if prepared.is_aggregated:
             verdicts = self._aggregate(prepared, olds, found)
         elif prepared.values is not None:
@@ -260,7 +260,7 @@ class Merger:
 
     def _whole_rows(self, given: dict[str, pa.Array], stored: pa.RecordBatch, found: Mask) -> pa.RecordBatch:
         """The given columns, and the others from what is stored."""
-        place = pa.array(np.cumsum(found) - 1, mask=~found)
+        place = spread_places(found)
         arrays = [
             given[column.name]
             if column.name in given
@@ -320,7 +320,7 @@ def _any_left(rows: pa.RecordBatch, names: Sequence[str]) -> Mask:
     """Which rows have a value in one of these columns."""
     left = np.zeros(rows.num_rows, np.bool_)
     for name in names:
-        left |= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+        left |= valid_mask(rows.column(name))
     return left
 
 

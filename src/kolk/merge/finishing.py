@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import fixed_values
+from kolk.codec.buffers import fixed_values, valid_mask
 from kolk.errors import InvalidArgument
-from kolk.merge.aggregates.items import valid_mask, validity
-from kolk.model.nested import list_bounds, row_fields
+from kolk.model.nested import bits_of, list_bounds, row_fields
 
 _DIGITS_MAX = 38
 _MORE_DIGITS = 4
@@ -74,7 +73,7 @@ def _decimal_averages(sums: pa.Array, counts: pa.Array) -> pa.Array:
     twice = abs(units) * (2 * 10 ** (precision - sums.type.precision)) + divisors  # the half that rounds up
     found = twice // (2 * divisors) * np.where(units < 0, -1, 1).astype(object)
     words = np.stack([(found & _LOW_WORD).astype(np.uint64), (found >> 64).astype(np.int64).view(np.uint64)], axis=1)
-    bits = validity(~missing)
+    bits = bits_of(~missing)
     return pa.Array.from_buffers(pa.decimal128(precision, scale), len(sums), [bits, pa.py_buffer(words)])
 
 

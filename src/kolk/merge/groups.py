@@ -5,16 +5,18 @@ pairs, then the results, until each group has one left, which is a few calls ove
 is. Groups are never empty; who has none leaves it out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, Rows
+from kolk.codec.buffers import Mask, Rows, spread_places, valid_mask
+from kolk.model.nested import places_of
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,14 @@ class Groups:
         return len(self.starts) == self.rows
 
     @cached_property
+    def bounds(self) -> Rows:
+        """Where each group starts, and behind them where the last one ends."""
+        return np.append(self.starts, self.rows)
+
+    @property
     def ends(self) -> Rows:
         """Where each group ends."""
-        return np.append(self.starts, self.rows)[1:]  # none, if there are no groups
+        return self.bounds[1:]  # none, if there are no groups
 
     @cached_property
     def counts(self) -> Rows:
@@ -52,6 +59,16 @@ class Groups:
     def numbers(self) -> Rows:
         """The group of each row."""
         return np.repeat(np.arange(len(self.starts)), self.counts)
+
+    @cached_property
+    def places(self) -> Rows:
+        """The place of each row within its group."""
+        return places_of(self.counts)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Where each group starts and ends, for what is done one by one."""
+        return pairwise(self.bounds.tolist())
 
     def reduce(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         """One value for each group, by a numpy function of two arguments."""
@@ -68,42 +85,43 @@ class Groups:
         return Groups.of_counts(left[present]), present
 
 
+def live(values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups, Mask]:
+    """The values that are not null, their groups, and which groups have any."""
+    left, present = groups.filtered(valid_mask(values))
+    return (values.drop_null() if values.null_count else values), left, present
+
+
 def spread(values: pa.Array, present: Mask) -> pa.Array:
     """Values of the groups that are present, with nulls for those that are not."""
     if present.all():
         return values
-    return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
+    return values.take(spread_places(present))
 
 
 def tree(groups: Groups, combine: Callable[[Rows, Rows], Rows], chosen: Rows) -> Rows:
     """One of ``chosen`` for each group: ``combine`` says of pairs of them, left and right, which goes on."""
-    counts = groups.counts
-    while len(chosen) > len(counts):
-        starts = np.cumsum(counts) - counts
-        place = np.arange(len(chosen)) - np.repeat(starts, counts)
-        is_left = place % 2 == 0
-        has_right = is_left & (place + 1 < np.repeat(counts, counts))
-        left = np.flatnonzero(has_right)
+    for left, stays in _rounds(groups):
         chosen[left] = combine(chosen[left], chosen[left + 1])
-        chosen = chosen[is_left]
-        counts = (counts + 1) // 2
+        chosen = chosen[stays]
     return chosen
 
 
 def fold(groups: Groups, combine: Callable[[pa.Array, pa.Array], pa.Array], values: pa.Array) -> pa.Array:
     """As ``tree`` for what makes a new value of two: ``combine`` gets them as two columns."""
-    counts = groups.counts
-    while len(values) > len(counts):
-        starts = np.cumsum(counts) - counts
-        place = np.arange(len(values)) - np.repeat(starts, counts)
-        is_left = place % 2 == 0
-        has_right = is_left & (place + 1 < np.repeat(counts, counts))
-        left = np.flatnonzero(has_right)
+    for left, stays in _rounds(groups):
         made = combine(values.take(pa.array(left)), values.take(pa.array(left + 1)))
         index = np.arange(len(values))
         index[left] = len(values) + np.arange(len(left))
         if values.type != made.type:  # decimals grow
             values = values.cast(made.type)
-        values = pa.concat_arrays([values, made]).take(pa.array(index[is_left]))
-        counts = (counts + 1) // 2
+        values = pa.concat_arrays([values, made]).take(pa.array(index[stays]))
     return values
+
+
+def _rounds(groups: Groups) -> Iterator[tuple[Rows, Mask]]:
+    """The rounds of a tree: where the left ones of the pairs are, and which rows the next round has."""
+    while not groups.are_single:
+        is_left = groups.places % 2 == 0
+        has_right = groups.places + 1 < np.repeat(groups.counts, groups.counts)
+        yield np.flatnonzero(is_left & has_right), is_left
+        groups = Groups.of_counts((groups.counts + 1) // 2)

@@ -6,6 +6,7 @@ should be.
 """
 
 from collections.abc import Callable, Sequence
+from operator import and_, or_, sub, xor
 from typing import Any
 
 import numpy as np
@@ -56,22 +57,22 @@ def rb_to_array(bitmaps: States) -> pa.Array:
 
 def rb_or(one: States, other: States) -> pa.Array:
     """What either has."""
-    return _pairs(lambda a, b: _32.canonical(_32.read(a) | _32.read(b)), one, other)
+    return _combined(_32, or_, one, other)
 
 
 def rb_and(one: States, other: States) -> pa.Array:
     """What both have; an empty bitmap if that is nothing."""
-    return _pairs(lambda a, b: _32.canonical(_32.read(a) & _32.read(b)), one, other)
+    return _combined(_32, and_, one, other)
 
 
 def rb_xor(one: States, other: States) -> pa.Array:
     """What one of them has and the other has not."""
-    return _pairs(lambda a, b: _32.canonical(_32.read(a) ^ _32.read(b)), one, other)
+    return _combined(_32, xor, one, other)
 
 
 def rb_andnot(one: States, other: States) -> pa.Array:
     """What the first has and the second has not."""
-    return _pairs(lambda a, b: _32.canonical(_32.read(a) - _32.read(b)), one, other)
+    return _combined(_32, sub, one, other)
 
 
 # --- bitmaps of 64 bits, as rbm64 keeps them
@@ -100,22 +101,22 @@ def rb64_to_array(bitmaps: States) -> pa.Array:
 
 def rb64_or(one: States, other: States) -> pa.Array:
     """What either has."""
-    return _pairs(lambda a, b: _64.canonical(_64.read(a) | _64.read(b)), one, other)
+    return _combined(_64, or_, one, other)
 
 
 def rb64_and(one: States, other: States) -> pa.Array:
     """What both have; an empty bitmap if that is nothing."""
-    return _pairs(lambda a, b: _64.canonical(_64.read(a) & _64.read(b)), one, other)
+    return _combined(_64, and_, one, other)
 
 
 def rb64_xor(one: States, other: States) -> pa.Array:
     """What one of them has and the other has not."""
-    return _pairs(lambda a, b: _64.canonical(_64.read(a) ^ _64.read(b)), one, other)
+    return _combined(_64, xor, one, other)
 
 
 def rb64_andnot(one: States, other: States) -> pa.Array:
     """What the first has and the second has not."""
-    return _pairs(lambda a, b: _64.canonical(_64.read(a) - _64.read(b)), one, other)
+    return _combined(_64, sub, one, other)
 
 
 # --- sketches of distinct values
@@ -248,6 +249,10 @@ def _pairs(function: Callable[[bytes, bytes], bytes], one: States, other: States
         raise InvalidArgument(f"the columns have {len(left):,} and {len(right):,} rows; give as many of both")
     found = (None if a is None or b is None else function(a, b) for a, b in zip(left, right, strict=True))
     return pa.array(found, pa.binary())
+
+
+def _combined(codec: Bitmaps32 | Bitmaps64, how: Callable[[Any, Any], Any], one: States, other: States) -> pa.Array:
+    return _pairs(lambda a, b: codec.canonical(how(codec.read(a), codec.read(b))), one, other)
 
 
 def _lists(bitmaps: Sequence[Any], type: pa.DataType) -> pa.Array:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kolk.errors import InvalidRows, TooLarge
-from kolk.model.nested import bounds_of, list_array, list_bounds, renamed, row_array, row_fields, validity_of
+from kolk.model.nested import bits_of, bounds_of, list_array, list_bounds, renamed, row_array, row_fields, validity_of
 from kolk.model.types import DataType, Kind, is_list
 
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
@@ -72,8 +72,7 @@ def _check_moments(values: Sequence[Any], type: DataType, name: str) -> None:
 
 def _nested_array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
     """Arrays, maps or rows; unlike scalars, of exactly their type, since that is made of their parts'."""
-    is_valid = np.array([value is not None for value in values], np.bool_)
-    validity = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    validity = bits_of(np.array([value is not None for value in values], np.bool_))
     if type.kind is Kind.ROW:
         rows = [_fields_of(value, type, name) for value in values]
         parts = [[None if row is None else row[field.name] for row in rows] for field in type.fields]

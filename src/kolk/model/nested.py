@@ -56,11 +56,20 @@ def bounds_of(counts: NDArray[Any]) -> NDArray[np.int64]:
     return bounds
 
 
+def places_of(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each value within its run, of runs of so many values."""
+    bounds = bounds_of(counts)
+    return np.arange(bounds[-1]) - np.repeat(bounds[:-1], counts)
+
+
+def bits_of(present: NDArray[np.bool_]) -> pa.Buffer | None:
+    """The validity bitmap of what is present; None when all is."""
+    return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
 def validity_of(array: pa.Array) -> pa.Buffer | None:
     """The validity bitmap of an array as one of offset 0 has it; None when nothing is null."""
-    if not array.null_count:
-        return None
-    return pa.py_buffer(np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+    return bits_of(array.is_valid().to_numpy(zero_copy_only=False)) if array.null_count else None
 
 
 def list_array(type: pa.DataType, bounds: NDArray[np.int64], fields: list[pa.Array], validity: pa.Buffer | None) -> Any:

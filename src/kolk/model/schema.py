@@ -26,7 +26,8 @@ PRIMARY_KEY_COLUMNS_MAX = 32
 CHANGE_COLUMN_NAMES = ("_change_type", "_log_offset", "_commit_timestamp", "_bucket")
 """The columns that a changelog has besides the table's."""
 DEFAULTS_BYTES_MAX = 50_000
-"""The most that the defaults of a table take together, as UTF-8: the catalog's record holds them all, too."""
+"""The most that the defaults and the aggregate functions of a table take together, as UTF-8: the catalog's record holds
+them all, too."""
 SCHEMA_ID_MAX = 2**16 - 1
 """The last version of a table's schema: a stored row names its version in two bytes."""
 

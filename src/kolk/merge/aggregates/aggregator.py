@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from kolk.codec.buffers import Mask
-from kolk.merge.groups import Groups
+from kolk.merge.groups import Groups, spread
 from kolk.model.types import DataType
 
 
@@ -86,3 +86,12 @@ class SelfMerging(Unchecked):
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """One state of each group's states."""
         raise NotImplementedError
+
+
+class Subtracting:
+    """A function that takes from a state the state of what is taken back."""
+
+    def retracted(self: Aggregator, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
+        """The state of each group's retractions alone."""
+        left, present = groups.filtered(retracts)
+        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type
+from kolk.codec.buffers import Mask, fixed_values, null_mask, slot_type, valid_mask
 from kolk.errors import AggregateOverflow
-from kolk.merge.aggregates.aggregator import SelfMerging, Unchecked
-from kolk.merge.groups import Groups, fold, spread
+from kolk.merge.aggregates.aggregator import SelfMerging, Subtracting, Unchecked
+from kolk.merge.groups import Groups, fold, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
@@ -29,7 +29,7 @@ _ROOMY = Context(prec=4 * _WIDE_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(SelfMerging):
+class Sum(Subtracting, SelfMerging):
     """The sum of a group's numbers; null where all are."""
 
     type: DataType
@@ -51,11 +51,6 @@ class Sum(SelfMerging):
         else:
             total = _integer_sum(values if missing is None else np.where(missing, 0, values), groups, self)
         return as_array(total, self.type, None if missing is None else ~groups.any(~missing))
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The sum of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.merge(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The difference; null stays null, and without anything to take back the state stays what it is."""
@@ -174,7 +169,7 @@ class Product(SelfMerging):
 
 
 @dataclass(frozen=True, slots=True)
-class Count(Unchecked):
+class Count(Subtracting, Unchecked):
     """How many inputs are not null; or with ``rows`` how many there are."""
 
     rows: bool = False
@@ -183,25 +178,20 @@ class Count(Unchecked):
         """Count them."""
         if self.rows or not inputs.null_count:
             return pa.array(groups.counts)
-        valid = inputs.is_valid().to_numpy(zero_copy_only=False)
+        valid = valid_mask(inputs)
         return pa.array(groups.reduce(np.add, valid.astype(np.int64)))
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Add the counts up."""
-        return _COUNTS.merge(states, groups)
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """How many are taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
+        return COUNTS.merge(states, groups)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The difference."""
-        return _COUNTS.remove(states, removed)
+        return COUNTS.remove(states, removed)
 
 
 @dataclass(frozen=True, slots=True)
-class Bits(SelfMerging):
+class Bits(Subtracting, SelfMerging):
     """All bits of a group's numbers, or of its bytes, by one of numpy's functions; booleans are one bit."""
 
     type: DataType
@@ -211,16 +201,9 @@ class Bits(SelfMerging):
         """Combine them."""
         if groups.are_single:
             return states
-        valid = states.is_valid().to_numpy(zero_copy_only=False)
-        left, present = groups.filtered(valid)
-        live = states.drop_null() if states.null_count else states
-        slots = fixed_values(live, np.dtype(slot_type(self.type)))
+        given, left, present = live(states, groups)
+        slots = fixed_values(given, np.dtype(slot_type(self.type)))
         return spread(self._array(left.reduce(self.ufunc, self._numbers(slots))), present)
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """What is taken back, combined."""
-        left, present = groups.filtered(retracts)
-        return spread(self.merge(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """Combined once more: only exclusive or can take back, and it is its own inverse."""
@@ -360,4 +343,5 @@ def _decimal_sum(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.if_else(left.is_null(), right.cast(total.type), pc.if_else(right.is_null(), left.cast(total.type), total))
 
 
-_COUNTS = Sum(DataType(Kind.BIGINT))
+COUNTS = Sum(DataType(Kind.BIGINT))
+"""How counts are added up."""

@@ -20,6 +20,7 @@ from pyroaring import BitMap, BitMap64
 from kolk.codec.buffers import fixed_values
 from kolk.errors import InvalidRows
 from kolk.merge.aggregates import roaring
+from kolk.model.nested import places_of
 
 _RUN_COOKIE = b"\x3b\x30"
 
@@ -132,5 +133,4 @@ def _tied(data: bytes, at: int) -> tuple[NDArray[np.int64], int]:
         return np.zeros(0, np.int64), found.end
     owners, first, last = roaring.runs_of(found, is_tied)
     lengths = last - first + 1
-    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return np.repeat(found.keys[owners] << 16 | first, lengths) + within, found.end
+    return np.repeat(found.keys[owners] << 16 | first, lengths) + places_of(lengths), found.end

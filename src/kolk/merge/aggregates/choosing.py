@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, Rows, fixed_values, slot_type
+from kolk.codec.buffers import Mask, Rows, fixed_values, slot_type, valid_mask
 from kolk.merge.aggregates.aggregator import SelfMerging
 from kolk.merge.groups import Groups, tree
 from kolk.model.kinds import Kind
@@ -32,12 +32,12 @@ class Chosen(SelfMerging):
         """The value of the row that is chosen."""
         if groups.are_single:
             return states
-        valid = states.is_valid().to_numpy(zero_copy_only=False) if self.ignores_nulls and states.null_count else None
+        valid = valid_mask(states) if self.ignores_nulls and states.null_count else None
         return taken(states, _end(groups, valid, last=self.last))
 
     def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
         """Whether the last thing that happened to a key is that its value was taken back."""
-        valid = inputs.is_valid().to_numpy(zero_copy_only=False) if self.ignores_nulls else np.ones_like(retracts)
+        valid = valid_mask(inputs) if self.ignores_nulls else np.ones_like(retracts)
         last = _end(groups, valid, last=True)
         return pa.array((last >= 0) & retracts[last])
 
@@ -81,7 +81,7 @@ def taken(values: pa.Array, places: Rows) -> pa.Array:
 
 def extreme(values: pa.Array, type: DataType, groups: Groups, *, greatest: bool, last: bool) -> Rows:
     """The place of each group's greatest or least value; of equal ones the first or the last; -1 where all are null."""
-    valid = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
+    valid = valid_mask(values) if values.null_count else None
     if type.kind in _COMPARED_BY_ARROW:
         return _compared(values, groups, valid, greatest=greatest, last=last)
     ranks = ranks_of(values, type)

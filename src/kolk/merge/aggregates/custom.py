@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask
+from kolk.codec.buffers import Mask, replaced, valid_mask
 from kolk.errors import InvalidRows, KolkError
 from kolk.merge.aggregates.aggregator import Unchecked
 from kolk.merge.groups import Groups, spread
@@ -40,7 +40,7 @@ class Custom(Unchecked):
         given, user = python_values(inputs, self.column), self.function.implementation
         states: list[Any] = []
         with self._explained("accumulate"):
-            for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+            for start, end in groups.spans:
                 state = None
                 for value in given[start:end]:
                     if value is not None:
@@ -56,7 +56,7 @@ class Custom(Unchecked):
         places: list[int] = []
         made: list[Any] = []
         with self._explained("merge"):
-            for start, end in zip(groups.starts.tolist(), groups.ends.tolist(), strict=True):
+            for start, end in groups.spans:
                 valid = [place for place in range(start, end) if given[place] is not None]
                 if len(valid) < 2:
                     places.append(valid[0] if valid else start)
@@ -91,14 +91,14 @@ class RetractableCustom(Custom):
 
     def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
         """The values of each group that are taken back, as lists."""
-        taken = retracts & inputs.is_valid().to_numpy(zero_copy_only=False)
+        taken = retracts & valid_mask(inputs)
         left, present = groups.filtered(taken)
-        bounds = pa.array(np.append(left.starts, left.rows), pa.int32())
+        bounds = pa.array(left.bounds, pa.int32())
         return spread(pa.ListArray.from_arrays(bounds, inputs.filter(pa.array(taken))), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """Take the values back one by one; where there is none the state stays as it is."""
-        touched = states.is_valid().to_numpy(zero_copy_only=False) & removed.is_valid().to_numpy(zero_copy_only=False)
+        touched = valid_mask(states) & valid_mask(removed)
         where = np.flatnonzero(touched)
         if not len(where):
             return states
@@ -109,9 +109,7 @@ class RetractableCustom(Custom):
             for place, taken in enumerate(values):
                 for value in taken:
                     given[place] = None if given[place] is None else user.retract(given[place], value)
-        index = np.arange(len(states))
-        index[where] = len(states) + np.arange(len(where))
-        return pa.concat_arrays([states, self._stored(given)]).take(pa.array(index))
+        return replaced(states, where, self._stored(given))
 
 
 def custom_aggregator(column: Column, function: Function) -> Custom:

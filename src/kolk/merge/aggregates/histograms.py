@@ -12,22 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type
+from kolk.codec.buffers import Mask, Rows, check_bytes, fixed_values, slot_type, valid_mask
 from kolk.errors import InvalidRows
-from kolk.merge.aggregates.arithmetic import Sum
-from kolk.merge.aggregates.items import valid_mask, validity
-from kolk.merge.groups import Groups, spread
-from kolk.model.kinds import Kind
-from kolk.model.nested import list_array, list_bounds, validity_of
+from kolk.merge.aggregates.aggregator import Subtracting
+from kolk.merge.aggregates.arithmetic import COUNTS
+from kolk.merge.groups import Groups, live
+from kolk.model.nested import bits_of, list_array, list_bounds, validity_of
 from kolk.model.types import DataType
 
-_COUNTS = Sum(DataType(Kind.BIGINT))
 _COUNT_BYTES = 8
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class Histogram(Subtracting):
     """Counts that add up. Taken back they are subtracted, below zero as well, as a ``count`` is."""
 
     type: DataType
@@ -36,10 +34,9 @@ class Histogram:
 
     def accumulate(self, inputs: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Count each group's inputs; nulls are none."""
-        valid = valid_mask(inputs)
-        left, present = groups.filtered(valid)
+        given, left, present = live(inputs, groups)
         check_bytes(len(left) * self._width * _COUNT_BYTES)
-        values = fixed_values(inputs.drop_null(), np.dtype(slot_type(self.input)))
+        values = fixed_values(given, np.dtype(slot_type(self.input)))
         places = left.numbers * self._width + self._places(values)
         counts = np.bincount(places, minlength=len(left) * self._width)
         return self._lists(pa.array(counts.astype(np.int64)), present)
@@ -53,7 +50,7 @@ class Histogram:
         # The counts of each place together: of a group of n lists, n of the first place, n of the second ...
         order = np.lexsort((np.tile(np.arange(self._width), left.rows), np.repeat(left.numbers, self._width)))
         summed = Groups.of_counts(np.repeat(left.counts, self._width))
-        return self._lists(_COUNTS.merge(values.take(pa.array(order)), summed), present)
+        return self._lists(COUNTS.merge(values.take(pa.array(order)), summed), present)
 
     def check(self, states: pa.Array) -> None:
         """A state has a count for each place."""
@@ -66,18 +63,13 @@ class Histogram:
         if list_bounds(states)[1].null_count:
             raise InvalidRows("a count of a histogram is null; where nothing was counted it is 0")
 
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The counts of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
-
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The differences."""
         has_state, has_less = valid_mask(states), valid_mask(removed)
         bounds, values = list_bounds(states)
         less = np.zeros((len(states), self._width), np.int64)
         less[has_less] = fixed_values(list_bounds(removed)[1], np.dtype("i8")).reshape(-1, self._width)
-        found = _COUNTS.remove(values, pa.array(less[has_state].ravel()))
+        found = COUNTS.remove(values, pa.array(less[has_state].ravel()))
         return list_array(self.type.arrow, bounds, [found], validity_of(states))
 
     @property
@@ -94,4 +86,4 @@ class Histogram:
 
     def _lists(self, counts: pa.Array, present: Mask) -> pa.Array:
         bounds = np.append(0, np.cumsum(present.astype(np.int64) * self._width))
-        return list_array(self.type.arrow, bounds, [counts], validity(present))
+        return list_array(self.type.arrow, bounds, [counts], bits_of(present))

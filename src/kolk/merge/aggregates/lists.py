@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, Rows
+from kolk.codec.buffers import Mask, Rows, valid_mask
 from kolk.errors import InvalidRows
-from kolk.merge.aggregates.aggregator import Unchecked
-from kolk.merge.aggregates.items import Runs, counts_of, identities, owners_of, ranks, valid_mask, validity
-from kolk.merge.groups import Groups, spread
-from kolk.model.nested import bounds_of, list_array, list_bounds, validity_of
+from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
+from kolk.merge.aggregates.items import Runs, counts_of, first_places, identities, owners_of, ranks
+from kolk.merge.groups import Groups
+from kolk.model.nested import bits_of, bounds_of, list_array, list_bounds, places_of, validity_of
 from kolk.model.types import DataType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected(Unchecked):
+class Collected(Subtracting, Unchecked):
     """All that was given, in order; with ``distinct`` each thing once, where it came first; the first ``max_size``."""
 
     type: DataType
@@ -33,7 +33,7 @@ class Collected(Unchecked):
         if self.takes_arrays:
             return self.merge(inputs if self.keeps_nulls else _without_null_items(inputs, self.type), groups)
         if self.keeps_nulls or not inputs.null_count:
-            return self._listed(inputs, np.append(groups.starts, groups.rows), np.ones(len(groups), np.bool_))
+            return self._listed(inputs, groups.bounds, np.ones(len(groups), np.bool_))
         counts = groups.reduce(np.add, valid_mask(inputs).astype(np.int64))
         return self._listed(inputs.drop_null(), bounds_of(counts), counts > 0)
 
@@ -42,12 +42,7 @@ class Collected(Unchecked):
         if groups.are_single and not self.distinct and self.max_size is None:
             return states
         bounds, values = list_bounds(states)
-        return self._listed(values, bounds[np.append(groups.starts, groups.rows)], groups.any(valid_mask(states)))
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The list of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
+        return self._listed(values, bounds[groups.bounds], groups.any(valid_mask(states)))
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The lists without the first thing that equals one that is taken back, once for each of those."""
@@ -60,7 +55,7 @@ class Collected(Unchecked):
         # In a run the list's own values stand before those that are taken back.
         is_own = runs.order < len(values)
         taken_back = runs.groups.reduce(np.add, (~is_own).astype(np.int64))
-        goes = is_own & (runs.places < np.repeat(taken_back, runs.groups.counts))
+        goes = is_own & (runs.groups.places < np.repeat(taken_back, runs.groups.counts))
         stays = np.ones(len(values), np.bool_)
         stays[runs.order[goes]] = False
         counts = counts_of(owners[stays], len(states))
@@ -70,12 +65,12 @@ class Collected(Unchecked):
         """Lists of values between these bounds, of which those that are too many are left out."""
         if self.distinct:
             owners = owners_of(bounds)
-            runs = Runs.of(owners, identities(values, self.type.fields[0].type))
-            values, bounds = _chosen(values, owners, np.sort(runs.order[runs.groups.starts]), len(present))
-        if self.max_size is not None and np.diff(bounds).max(initial=0) > self.max_size:
-            first = np.flatnonzero(_places(bounds) < self.max_size)
+            first = first_places(owners, identities(values, self.type.fields[0].type))
+            values, bounds = _chosen(values, owners, first, len(present))
+        if self.max_size is not None and (counts := np.diff(bounds)).max(initial=0) > self.max_size:
+            first = np.flatnonzero(places_of(counts) < self.max_size)
             values, bounds = _chosen(values, owners_of(bounds), first, len(present))
-        return list_array(self.type.arrow, bounds, [values], validity(present))
+        return list_array(self.type.arrow, bounds, [values], bits_of(present))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +101,14 @@ class Best:
         found = ranks(values, self.type.fields[0].type)
         runs = Runs.of(owners, ~found if self.greatest else found)  # turned round without an overflow
         order = runs.order[runs.groups.starts] if self.distinct else runs.order
-        places = _places(bounds_of(counts_of(owners[order], len(present))))
+        places = places_of(counts_of(owners[order], len(present)))
         values, bounds = _chosen(values, owners, order[places < self.n], len(present))
-        return list_array(self.type.arrow, bounds, [values], validity(present))
+        return list_array(self.type.arrow, bounds, [values], bits_of(present))
 
 
 def _chosen(values: pa.Array, owners: Rows, places: Rows, count: int) -> tuple[pa.Array, Rows]:
     """The values at these places, and the bounds of the lists of so many owners that they make."""
     return values.take(pa.array(places)), bounds_of(counts_of(owners[places], count))
-
-
-def _places(bounds: Rows) -> Rows:
-    """The place of each value within its list."""
-    return np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds))
 
 
 def _without_null_items(lists: pa.Array, type: DataType) -> pa.Array:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, Rows
-from kolk.merge.aggregates.aggregator import SelfMerging
+from kolk.codec.buffers import Mask, Rows, valid_mask
+from kolk.merge.aggregates.aggregator import SelfMerging, Subtracting
 from kolk.merge.aggregates.arithmetic import Sum
 from kolk.merge.aggregates.choosing import Chosen, taken
-from kolk.merge.aggregates.items import Runs, counts_of, owners_of, ranks, valid_mask, validity
-from kolk.merge.groups import Groups, spread
-from kolk.model.nested import bounds_of, list_array, list_bounds, row_fields, validity_of
+from kolk.merge.aggregates.items import Runs, counts_of, owners_of, ranks
+from kolk.merge.groups import Groups
+from kolk.model.nested import bits_of, bounds_of, list_array, list_bounds, row_fields, validity_of
 from kolk.model.types import DataType
 
 _LAST = Chosen(last=True, ignores_nulls=False)
@@ -41,15 +41,10 @@ class MapOf(SelfMerging):
 
 
 @dataclass(frozen=True, slots=True)
-class SumMap(MapOf):
+class SumMap(Subtracting, MapOf):
     """The sum of each key's values."""
 
     function: Sum
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The sums of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.merge(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The differences; a key that is not there is passed over."""
@@ -115,4 +110,4 @@ def _places(kept: _Entries, less: _Entries, type: DataType) -> Rows:
 
 def _maps(type: DataType, keys: pa.Array, items: pa.Array, owners: Rows, present: Mask) -> pa.Array:
     """Maps of entries that stand by owner."""
-    return list_array(type.arrow, bounds_of(counts_of(owners, len(present))), [keys, items], validity(present))
+    return list_array(type.arrow, bounds_of(counts_of(owners, len(present))), [keys, items], bits_of(present))

@@ -12,32 +12,31 @@ import pyarrow.compute as pc
 
 from kolk.codec.buffers import Mask
 from kolk.errors import InvalidRows
-from kolk.merge.aggregates.aggregator import Unchecked
+from kolk.merge.aggregates.aggregator import Subtracting, Unchecked
 from kolk.merge.aggregates.arithmetic import Sum
-from kolk.merge.aggregates.items import valid_mask
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups, live, spread
 from kolk.model.nested import row_array, row_fields, validity_of
 from kolk.model.types import DataType
 
 
 @dataclass(frozen=True, slots=True)
-class Average(Unchecked):
+class Average(Subtracting, Unchecked):
     """The sum and the number of the inputs that are not null; null where all are."""
 
     type: DataType
 
     def accumulate(self, inputs: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Sum them up and count them."""
-        left, present = groups.filtered(valid_mask(inputs))
+        given, left, present = live(inputs, groups)
         sums, _ = self._functions
-        return self._rows([sums.merge(inputs.drop_null(), left), pa.array(left.counts)], present)
+        return self._rows([sums.merge(given, left), pa.array(left.counts)], present)
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """Add up the sums, and the counts."""
         if groups.are_single:
             return states
-        left, present = groups.filtered(valid_mask(states))
-        fields = row_fields(states.drop_null())
+        given, left, present = live(states, groups)
+        fields = row_fields(given)
         return self._rows(
             [each.merge(field, left) for each, field in zip(self._functions, fields, strict=True)], present
         )
@@ -50,11 +49,6 @@ class Average(Unchecked):
             raise InvalidRows("the count of an average is null; it says how many values were added up")
         if pc.any(pc.and_(sums.is_null(), pc.not_equal(counts, 0))).as_py():
             raise InvalidRows("the sum of an average is null, although its count says that values were added up")
-
-    def retracted(self, inputs: pa.Array, retracts: Mask, groups: Groups) -> pa.Array:
-        """The sum and the number of what is taken back."""
-        left, present = groups.filtered(retracts)
-        return spread(self.accumulate(inputs.filter(pa.array(retracts)), left), present)
 
     def remove(self, states: pa.Array, removed: pa.Array) -> pa.Array:
         """The differences."""

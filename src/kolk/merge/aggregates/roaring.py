@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from kolk.codec.buffers import Mask, Rows
 from kolk.errors import InvalidRows
+from kolk.model.nested import places_of
 
 _PLAIN_COOKIE, _RUN_COOKIE = 12346, 12347
 _OFFSETS_FROM = 4
@@ -111,8 +112,7 @@ def runs_of(found: Layout, which: Mask) -> tuple[Rows, Rows, Rows]:
     chosen = np.flatnonzero(which)
     counts = found.words[found.starts[chosen]].astype(np.int64)
     owners = np.repeat(chosen, counts)
-    within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = found.starts[owners] + 1 + 2 * within
+    places = found.starts[owners] + 1 + 2 * places_of(counts)
     first = found.words[places].astype(np.int64)
     return owners, first, first + found.words[places + 1]
 

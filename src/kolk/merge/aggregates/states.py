@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from kolk.codec.buffers import Mask, check_bytes
+from kolk.codec.buffers import check_bytes
 from kolk.errors import UnknownAggregate
-from kolk.merge.groups import Groups, spread
+from kolk.merge.groups import Groups, live, spread
 
 _LIBRARIES = ("pyroaring", "datasketches")
 
@@ -51,17 +51,15 @@ class States:
         if not self.takes_values:
             self.check(inputs)
             return self.merge(inputs, groups)
-        live, left, present = _live(inputs, groups)
-        values = self.codec.values(live)
-        bounds = zip(left.starts.tolist(), left.ends.tolist(), strict=True)
-        return spread(_binary([self.codec.build(values[start:end]) for start, end in bounds]), present)
+        given, left, present = live(inputs, groups)
+        values = self.codec.values(given)
+        return spread(_binary([self.codec.build(values[start:end]) for start, end in left.spans]), present)
 
     def merge(self, states: pa.Array, groups: Groups, by: pa.Array | None = None) -> pa.Array:
         """The union of each group's states. A single one is made canonical, for it may come from elsewhere."""
-        live, left, present = _live(states, groups)
-        found = live.to_pylist()
-        bounds = zip(left.starts.tolist(), left.ends.tolist(), strict=True)
-        return spread(_binary([self.codec.merged(found[start:end]) for start, end in bounds]), present)
+        given, left, present = live(states, groups)
+        found = given.to_pylist()
+        return spread(_binary([self.codec.merged(found[start:end]) for start, end in left.spans]), present)
 
     def check(self, states: pa.Array) -> None:
         """Each by itself."""
@@ -80,12 +78,6 @@ def libraries() -> Iterator[None]:
         raise UnknownAggregate(
             f"bitmaps and sketches need {error.name}, which is not installed here; pip install 'kolk[sketches]'"
         ) from None
-
-
-def _live(values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups, Mask]:
-    """The values that are not null, their groups, and which groups have any."""
-    left, present = groups.filtered(values.is_valid().to_numpy(zero_copy_only=False))
-    return (values.drop_null() if values.null_count else values), left, present
 
 
 def _binary(states: list[bytes]) -> pa.Array:

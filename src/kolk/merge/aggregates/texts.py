@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Rows, binary_size, check_bytes
+from kolk.codec.buffers import binary_size, check_bytes
 from kolk.errors import AggregateOverflow
 from kolk.merge.aggregates.aggregator import SelfMerging
-from kolk.merge.groups import Groups, spread
+from kolk.merge.aggregates.items import counts_of, first_places, identities
+from kolk.merge.groups import Groups, live, spread
 from kolk.model.kinds import Kind
 from kolk.model.types import DataType
 
@@ -26,13 +27,11 @@ class ListAgg(SelfMerging):
         """Join them."""
         if groups.are_single and not self.distinct:
             return states
-        valid = states.is_valid().to_numpy(zero_copy_only=False)
-        groups, present = groups.filtered(valid)
-        texts = states.drop_null() if states.null_count else states
+        texts, groups, present = live(states, groups)
         if self.distinct:
-            texts, groups = _distinct(texts, groups, self.delimiter)
+            texts, groups = self._distinct(texts, groups)
         self._check_size(texts, groups)
-        bounds = pa.array(np.append(groups.starts, groups.rows), pa.int32())
+        bounds = pa.array(groups.bounds, pa.int32())
         found = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), self.delimiter)
         if self.type.kind is Kind.CHAR:
             longest = pc.max(pc.utf8_length(found)).as_py() or 0
@@ -47,21 +46,11 @@ class ListAgg(SelfMerging):
         """Before anything is made: a long delimiter makes much of little."""
         check_bytes(binary_size(texts) + (groups.rows - len(groups)) * len(self.delimiter.encode()))
 
-
-def _distinct(texts: pa.Array, groups: Groups, delimiter: str) -> tuple[pa.Array, Groups]:
-    """The parts of each group's texts, each once, in the order in which they first came."""
-    parts = pc.split_pattern(texts, delimiter)
-    lengths = np.diff(parts.offsets.to_numpy())
-    owners = np.repeat(groups.numbers, lengths)
-    flat = parts.flatten()
-    first = first_places(owners, flat)
-    return flat.take(pa.array(first)), Groups.of_counts(np.bincount(owners[first], minlength=len(groups)))
-
-
-def first_places(owners: Rows, values: pa.Array) -> Rows:
-    """The places at which each owner's distinct values come first, in order."""
-    encoded = values.dictionary_encode(null_encoding="encode")
-    codes = owners * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    first.sort()
-    return first
+    def _distinct(self, texts: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
+        """The parts of each group's texts, each once, in the order in which they first came."""
+        parts = pc.split_pattern(texts, self.delimiter)
+        lengths = np.diff(parts.offsets.to_numpy())
+        owners = np.repeat(groups.numbers, lengths)
+        flat = parts.flatten()
+        first = first_places(owners, identities(flat, self.type))
+        return flat.take(pa.array(first)), Groups.of_counts(counts_of(owners[first], len(groups)))
