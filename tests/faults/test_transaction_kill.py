@@ -5,7 +5,6 @@ clean run leaves, and so is what the changelog makes; and the retry is a duplica
 """
 
 import json
-import multiprocessing
 import random
 import shutil
 import signal
@@ -14,17 +13,15 @@ from typing import Any
 
 import pytest
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.transaction_worker import APP, TOTALS, VISITS, create_tables, die, live, opened, rows, transact
+from tests.faults.killing import FORKS, killed, opened
+from tests.faults.transaction_worker import APP, CONFIG, TOTALS, VISITS, create_tables, die, live, rows, transact
 
 from kolk.client.database import Database
-from kolk.testing.faults import KillSwitch, Step
+from kolk.testing.faults import Step
 
-PATIENCE_SECONDS = 120
 KILLS = 4
 KILLS_LONG = 100
 AT_RANDOM, AT_A_STEP = "kill -9 among transactions", "kill -9 at a step of a transaction"
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.faults.transaction_worker"])
 
 Points = list[tuple[Step, int]]
 
@@ -150,7 +147,7 @@ def replayed(table: Any) -> dict[int, Any]:
 
 def run(folder: Path, *versions: int, truncates: bool = False) -> list[list[Any]]:
     """Commit versions undisturbed; what is there after each."""
-    _, db = opened(folder, KillSwitch())
+    _, db = opened(folder, CONFIG)
     with db:
         found = []
         for version in versions:
@@ -163,7 +160,7 @@ def run(folder: Path, *versions: int, truncates: bool = False) -> list[list[Any]
 def made(tmp_path_factory):
     """A database with version 1, and what it holds with version 1, with 2, and loaded anew with 2."""
     place = tmp_path_factory.mktemp("made")
-    _, db = opened(place / "data", KillSwitch())
+    _, db = opened(place / "data", CONFIG)
     with db:
         create_tables(db)
     [first] = run(place / "data", 1)
@@ -181,24 +178,9 @@ def folder(made, tmp_path):
     return tmp_path / "data"
 
 
-def killed(folder: Path, step: Step, occurrence: int, version: int = 2, *, truncates: bool = False) -> None:
-    """Let a process die at a step; that it was there it has written down."""
-    report = folder.parent / "report"
-    report.unlink(missing_ok=True)
-    process = _forks.Process(target=die, args=(str(folder), step.value, occurrence, str(report), version, truncates))
-    process.start()
-    try:
-        process.join(PATIENCE_SECONDS)
-        assert process.exitcode == -signal.SIGKILL, f"it was done, and never was {step.value} {occurrence}"
-    finally:
-        process.kill()
-        process.join()
-    assert report.read_text() == f"{step.value}\n"
-
-
 def check(folder: Path, before: list[Any], after: list[Any], verdict: str, *, truncates: bool = False) -> None:
     """What is there is this; and after the retry, of which this becomes, that; also at the next start."""
-    engine, db = opened(folder, KillSwitch())
+    engine, db = opened(folder, CONFIG)
     with db:
         assert state(db) == before
         assert engine.transactions.commits.pending() == []
@@ -206,7 +188,7 @@ def check(folder: Path, before: list[Any], after: list[Any], verdict: str, *, tr
         assert state(db) == after
         assert list((folder / "staging").iterdir()) == []
     if IS_FULL:
-        _, db = opened(folder, KillSwitch())
+        _, db = opened(folder, CONFIG)
         with db:
             assert state(db) == after
             assert transact(db, 2, truncates=truncates) == "duplicate"
@@ -220,21 +202,21 @@ def named(steps: Points) -> Any:
 
 @named(STAGING)
 def test_nothing_has_happened_when_the_process_dies_before_the_record(made, folder, step, occurrence):
-    killed(folder, step, occurrence)
+    killed(folder, step, occurrence, die)
 
     check(folder, made[1], made[2], "committed")
 
 
 @named(COMMITTING + BEFORE_DONE)
 def test_everything_has_happened_when_the_process_dies_after_the_record(made, folder, step, occurrence):
-    killed(folder, step, occurrence)
+    killed(folder, step, occurrence, die)
 
     check(folder, made[2], made[2], "duplicate")
 
 
 @named(TRUNCATING)
 def test_a_table_is_loaded_anew_as_a_whole_when_the_process_dies_after_the_record(made, folder, step, occurrence):
-    killed(folder, step, occurrence, truncates=True)
+    killed(folder, step, occurrence, die, 2, True)
 
     check(folder, made[3], made[3], "duplicate", truncates=True)
 
@@ -242,17 +224,17 @@ def test_a_table_is_loaded_anew_as_a_whole_when_the_process_dies_after_the_recor
 @named(RECOVERING)
 def test_a_commit_is_finished_in_the_end_when_the_process_dies_while_it_is_finished(made, folder, step, occurrence):
     # Two buckets have it, and of the third the first frame.
-    killed(folder, Step.AFTER_APPEND, 5)
-    killed(folder, step, occurrence, version=0)
+    killed(folder, Step.AFTER_APPEND, 5, die)
+    killed(folder, step, occurrence, die, 0)
 
     check(folder, made[2], made[2], "duplicate")
 
 
 @pytest.mark.parametrize("truncates", [False, True])
 def test_a_commit_is_finished_in_the_end_however_often_the_process_dies(made, folder, truncates):
-    killed(folder, Step.AFTER_RECORD, 1, truncates=truncates)
+    killed(folder, Step.AFTER_RECORD, 1, die, 2, truncates)
     for step in (Step.AFTER_APPEND, Step.HALF_APPEND, Step.AFTER_APPLY, Step.BEFORE_RECORD):
-        killed(folder, step, 1, version=0, truncates=truncates)
+        killed(folder, step, 1, die, 0)
 
     expected = made[3] if truncates else made[2]
     check(folder, expected, expected, "duplicate", truncates=truncates)
@@ -276,13 +258,13 @@ def kill_at_random(tmp_path: Path, rng: random.Random, kills: int) -> None:
     """Let a process commit, kill it, and look at what is left, again and again. After the last version that was
     answered one more may be there; which, the tables say, both the same."""
     folder, account, read = tmp_path / "data", tmp_path / "account", 0
-    _, db = opened(folder, KillSwitch())
+    _, db = opened(folder, CONFIG)
     with db:
         create_tables(db)
     last = {APP: 0, "other": 0}
     for death in range(kills):
         starts = {app: max(version, 1) for app, version in last.items()}  # the last one again: a duplicate
-        process = _forks.Process(target=live, args=(str(folder), death, str(account), starts))
+        process = FORKS.Process(target=live, args=(folder, death, account, starts))
         process.start()
         process.join(rng.uniform(0.2, 1.5))
         process.kill()
@@ -296,7 +278,7 @@ def kill_at_random(tmp_path: Path, rng: random.Random, kills: int) -> None:
             assert line["verdict"] == ("duplicate" if is_again else "committed"), line
             last[line["app"]] = line["version"]
         read = len(lines)
-        engine, db = opened(folder, KillSwitch())
+        engine, db = opened(folder, CONFIG)
         with db:
             committed = {app: 0 for app in last} | {
                 record.app: record.version for record in engine.transactions.commits.all()

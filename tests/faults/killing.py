@@ -1,0 +1,70 @@
+"""Processes that die at a step, and the database that they die in.
+
+They are forked from a server that has imported every worker already, because importing takes longer than all the rest.
+A switch that never kills counts instead: with it a test knows that no step is left out.
+"""
+
+import multiprocessing
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kolk.client.database import Database
+from kolk.config import EngineConfig
+from kolk.engine.database import Engine
+from kolk.runtime.clock import Clock
+from kolk.runtime.folder import Folder
+from kolk.runtime.rng import Rng
+from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
+
+PATIENCE_SECONDS = 120
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in ("owner", "snapshot", "transaction")])
+
+
+class CountingSwitch(KillSwitch):
+    """Kills nobody, and counts the steps since it was made or ``seen`` was cleared. Thread-safe as ``KillSwitch``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[Step] = Counter()
+
+    def is_due(self, step: Step) -> bool:
+        """See ``KillSwitch``: it never is."""
+        with self._lock:
+            self.seen[step] += 1
+        return False
+
+
+def opened(
+    folder: Path, config: EngineConfig, switch: KillSwitch | None = None, clock: Clock | None = None
+) -> tuple[Engine, Database]:
+    """The database, with the switch wherever anything is written."""
+    switch = switch or KillSwitch()
+    engine = Engine(
+        Folder(folder),
+        config,
+        clock=clock,
+        disk=KillingDisk(switch),
+        open_kv=lambda path, memory: KillingKv(path, memory, switch),
+        open_meta=lambda path: KillingMeta(path, switch),
+    )
+    return engine, Database(engine, engine.close, Rng(), clock=clock)
+
+
+def killed(folder: Path, step: Step, occurrence: int, die: Callable[..., None], *arguments: Any) -> None:
+    """Let a process die at a step of ``die(folder, step, occurrence, report, *arguments)``; that it was there it has
+    written down."""
+    report = folder.parent / "report"
+    report.unlink(missing_ok=True)
+    process = FORKS.Process(target=die, args=(folder, step, occurrence, report, *arguments))
+    process.start()
+    try:
+        process.join(PATIENCE_SECONDS)
+        assert process.exitcode == -signal.SIGKILL, f"it was done, and never was {step.value} {occurrence}"
+    finally:
+        process.kill()
+        process.join()
+    assert report.read_text() == f"{step.value}\n"
