@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import pytest
+from tests.spec.scanned import SCHEMA, rows
 
 import kolk
 from kolk.client.scan_reader import RemoteScan
@@ -157,6 +158,14 @@ def timed(bench):
 def small(bench):
     """A database with pages of a few rows."""
     return bench(scan_page_rows=4, scan_page_bytes_max=420)
+
+
+@pytest.fixture
+def table(small):
+    """A table of sixty rows in it."""
+    made = small.db.create_table("t", SCHEMA, buckets=3)
+    made.put(rows(range(60)))
+    return made
 
 
 @pytest.fixture
