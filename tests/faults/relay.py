@@ -3,9 +3,13 @@
 import selectors
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
+
+from tests.faults.attacker import Ticks
+from tests.faults.servers import PATIENCE_SECONDS
 
 _CHUNK = 65_536
 
@@ -91,3 +95,22 @@ class Relay:
                         return
                     if not (self._is_mute and end is server):
                         self._peers[end].sendall(data)
+
+
+@contextmanager
+def lost_answer(relay: Relay, is_done: Callable[[], bool]) -> Iterator[None]:
+    """What the server answers within the block is lost once: the wire is cut when the server has done it."""
+    done: list[bool] = []
+
+    def cut() -> None:
+        done.append(Ticks(PATIENCE_SECONDS, 0.01).until(is_done))
+        relay.cut()
+
+    relay.mute()
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        yield
+    finally:
+        cutter.join()
+    assert done == [True]

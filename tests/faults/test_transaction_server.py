@@ -4,14 +4,12 @@ import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.relay import Relay
+from tests.faults.relay import Relay, lost_answer
 from tests.faults.servers import PATIENCE_SECONDS, Server
 from tests.faults.worker import SMALL_FILES
 
@@ -163,25 +161,6 @@ def test_jobs_go_on_through_kills_of_their_server_and_every_transaction_is_there
 
 
 # --- answers that are lost
-
-
-@contextmanager
-def lost_answer(relay: Relay, is_done: Callable[[], bool]) -> Iterator[None]:
-    """What the server answers within the block is lost once: the wire is cut when the server has done it."""
-    done: list[bool] = []
-
-    def cut() -> None:
-        done.append(Ticks(PATIENCE_SECONDS, 0.01).until(is_done))
-        relay.cut()
-
-    relay.mute()
-    cutter = threading.Thread(target=cut)
-    cutter.start()
-    try:
-        yield
-    finally:
-        cutter.join()
-    assert done == [True]
 
 
 def test_answers_that_are_lost_stage_nothing_twice_and_a_commit_knows_that_it_is_its_own(server, db):
