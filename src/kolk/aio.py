@@ -16,6 +16,7 @@ from kolk.client.aio import AsyncDatabase, AsyncTable, open_database
 from kolk.client.aio_lease import AsyncLease
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan
 from kolk.client.aio_transaction import AsyncTransaction
+from kolk.client.aio_writer import AsyncWriter
 
 __all__ = [
     "AsyncBootstrap",
@@ -25,6 +26,7 @@ __all__ = [
     "AsyncScan",
     "AsyncTable",
     "AsyncTransaction",
+    "AsyncWriter",
     "connect",
 ]
 

@@ -427,4 +427,4 @@ def test_a_lease_of_very_many_buckets_that_do_not_exist_is_refused_at_once(guard
 
 
 def test_the_protocol_is_one_above_the_last_that_was_released():
-    assert m.PROTOCOL == 5
+    assert m.PROTOCOL == 6

@@ -3,10 +3,11 @@
 Each test that takes ``db`` runs twice: with the engine in this process, and over real sockets to a server of it.
 """
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from tests.spec.owned import SERVER, hurried
 from tests.spec.scanned import SCHEMA, rows
 
 import kolk
@@ -16,8 +17,6 @@ from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.server.run import Server
 from kolk.testing.clock import ManualClock
-
-SERVER = kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1)
 
 
 @pytest.fixture
@@ -109,16 +108,8 @@ class Bench:
         self.db, self._port = None, 0
         self._open()
 
-    @contextmanager
     def hurried(self):
-        """Within the block what fails over the network is not tried again for long."""
-        retry = getattr(self.db._link.service, "_retry", None)
-        if retry is None:
-            yield
-            return
-        before, retry._seconds = retry._seconds, 0.5
-        yield
-        retry._seconds = before
+        return hurried(self.db)
 
     def restart(self):
         """The end of the server's process, and another one at its address: clients stay as they are."""

@@ -1,6 +1,7 @@
 """A database whose time is moved by hand, and owners on it by their raw calls, with fences, epochs and counts."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -13,9 +14,11 @@ from kolk.model.owner import Claim, UndoMode
 from kolk.model.write import Action, Write
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
+from kolk.server.run import Server
 from kolk.testing.clock import ManualClock
 
 TTL = 30.0
+SERVER = kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1)
 SUMS = kolk.Schema(
     [
         kolk.Column("k", "int"),
@@ -33,11 +36,17 @@ PLAIN = kolk.Schema(
 
 
 class Rack:
-    """An engine in a folder, with a clock of its own; it can be closed and opened again."""
+    """An engine in a folder, with a clock of its own, by itself or behind a server; it can be closed and opened again,
+    and clients of a server stay as they are."""
 
-    def __init__(self, folder, **settings):
+    def __init__(self, folder, form="embedded", disk=None, **settings):
         self.clock = ManualClock()
+        self.db = None
         self._folder = folder
+        self._form = form
+        self._disk = disk
+        self._server = None
+        self._port = 0
         self._settings = {
             "durability": "process",
             "kv_block_cache_bytes": 2**23,
@@ -46,14 +55,35 @@ class Rack:
         self._open()
 
     def _open(self):
-        self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
-        self.db = kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
+        parts = {} if self._disk is None else {"disk": self._disk}
+        self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock, **parts)
+        if self._form == "embedded":
+            self.db = kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
+            return
+        self._server = Server(self.engine, replace(SERVER, port=self._port), self.engine.close)
+        self._port = int(self._server.url.rpartition(":")[2])
+        self.db = self.db or self.connect()
+
+    def connect(self):
+        """One more client of the server."""
+        remote = kolk.connect(self._server.url, timeout=10)
+        return kolk.Database(remote._link.service, remote.close, Rng(), clock=self.clock)
+
+    @property
+    def service(self):
+        return self.db._link.service
 
     def reopen(self):
-        self.engine.close()
+        self._end()
         self._open()
 
     def close(self):
+        self.db.close()
+        self._end()
+
+    def _end(self):
+        if self._server is not None:
+            self._server.close()
         self.engine.close()
 
     def create(self, name="t", schema=SUMS, **options):
@@ -76,9 +106,16 @@ class Owned:
     def engine(self):
         return self.rack.engine
 
+    @property
+    def service(self):
+        return self.rack.service
+
     def begin(self, owner="a", columns=("pv",), ttl=TTL, undo="always", on_progress=None, **claim):
+        """Begin; to hear of its progress, within the engine."""
         claim = Claim(owner=owner, columns=columns, ttl_seconds=ttl, undo=UndoMode(undo), **claim)
-        return Grip(self, self.engine.begin_owner(self.table.info.id, claim, on_progress))
+        if on_progress is not None:
+            return Grip(self, self.engine.begin_owner(self.table.info.id, claim, on_progress))
+        return Grip(self, self.service.begin_owner(self.table.info.id, claim))
 
     def rows(self):
         """All rows, by key, without what is null."""
@@ -138,8 +175,8 @@ class Grip:
         return self.owned.table.info.id
 
     @property
-    def engine(self):
-        return self.owned.engine
+    def _service(self):
+        return self.owned.service
 
     def tag(self, epoch, seq=None, ticket=0):
         if seq is None:
@@ -152,7 +189,7 @@ class Grip:
         columns = columns or self.columns
         write = put_write(table.schema, rows, columns, MergeMode.parse(mode))
         tag = self.tag(epoch, seq, ticket)
-        ends = self.engine.put_owned(self._table, write, tag)
+        ends = self._service.put_owned(self._table, write, tag)
         self.seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, tag.seq))
         return ends
 
@@ -162,37 +199,49 @@ class Grip:
         columns = None if whole else self.columns
         write = Write(action=Action.DELETE, rows=rows, columns=columns, mode=MergeMode.OVERWRITE, schema_id=schema.id)
         tag = self.tag(epoch)
-        ends = self.engine.put_owned(self._table, write, tag)
+        ends = self._service.put_owned(self._table, write, tag)
         self.seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, tag.seq))
         return ends
 
     def commit(self, epoch=0, seqs=None, state=b""):
         seqs = self.seqs.get(epoch, {}) if seqs is None else seqs
-        self.engine.commit_owner(self._table, self.record.number, self.record.fence, epoch, seqs, state)
+        self._service.commit_owner(self._table, self.record.number, self.record.fence, epoch, seqs, state)
         return self
 
     def renew(self):
-        return self.engine.renew_owner(self._table, self.record.number, self.record.fence)
+        return self._service.renew_owner(self._table, self.record.number, self.record.fence)
 
     def rest(self):
-        self.engine.rest_owner(self._table, self.record.number, self.record.fence)
+        self._service.rest_owner(self._table, self.record.number, self.record.fence)
 
     def release(self):
-        return self.engine.release_owner(self._table, self.record.name, self.record.fence)
+        return self._service.release_owner(self._table, self.record.name, self.record.fence, number=self.record.number)
 
     def begin_task(self, epoch, partition):
-        return self.engine.begin_task(self._table, self.record.number, self.record.fence, epoch, partition)
+        return self._service.begin_task(self._table, self.record.number, self.record.fence, epoch, partition)
 
     def seal(self, partition, ticket, seqs, message=b"done"):
-        self.engine.seal_task(self._table, self.record.number, self.record.fence, partition, ticket, seqs, message)
+        self._service.seal_task(self._table, self.record.number, self.record.fence, partition, ticket, seqs, message)
 
     def commit_tasks(self, epoch, tasks, state=b""):
-        self.engine.commit_tasks(self._table, self.record.number, self.record.fence, epoch, tasks, state)
+        self._service.commit_tasks(self._table, self.record.number, self.record.fence, epoch, tasks, state)
 
 
 @contextmanager
-def open_rack(folder, **settings):
-    rack = Rack(folder, **settings)
+def hurried(db):
+    """Within the block what fails over the network is not tried again for long."""
+    retry = getattr(db._link.service, "_retry", None)
+    if retry is None:
+        yield
+        return
+    before, retry._seconds = retry._seconds, 0.5
+    yield
+    retry._seconds = before
+
+
+@contextmanager
+def open_rack(folder, form="embedded", **settings):
+    rack = Rack(folder, form, **settings)
     try:
         yield rack
     finally:

@@ -16,8 +16,8 @@ from kolk.errors import (
 
 
 @pytest.fixture
-def rack(folder):
-    with open_rack(folder) as rack:
+def rack(folder, form):
+    with open_rack(folder, form) as rack:
         yield rack
 
 
@@ -83,7 +83,7 @@ def test_a_clean_owner_whose_time_is_up_is_in_nobodys_way(t):
 
     t.put([{"k": 1, "pv": 10}], columns=["pv"])
     t.begin("b").put(every(pv=100), 3)
-    t.engine.release_owner(t.table.info.id, "b")
+    t.service.release_owner(t.table.info.id, "b")
     again = t.begin("a", resume_epoch=0)
     again.put(every(pv=1), 0)
     again.put(every(pv=1), 1)

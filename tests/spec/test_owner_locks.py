@@ -18,8 +18,8 @@ from kolk.errors import (
 
 
 @pytest.fixture
-def rack(folder):
-    with open_rack(folder) as rack:
+def rack(folder, form):
+    with open_rack(folder, form) as rack:
         yield rack
 
 
@@ -55,7 +55,7 @@ def test_all_columns_conflict_with_any(t):
     t.begin("a", ["pv"])
     with pytest.raises(ColumnLockConflict):
         t.begin("b", None)
-    t.engine.release_owner(t.table.info.id, "a")
+    t.service.release_owner(t.table.info.id, "a")
     t.begin("b", None)
 
     with pytest.raises(ColumnLockConflict):
@@ -208,7 +208,7 @@ def test_a_dropped_table_takes_its_owners_with_it(t):
 
     assert not t.engine._meta.list("owner/")
     with pytest.raises(TableNotFound):
-        t.engine.renew_owner(info.id, 1, 1)
+        t.service.renew_owner(info.id, 1, 1)
     t = t.rack.create(buckets=1)
     assert t.begin("a", ["pv"]).record.committed == -1
 

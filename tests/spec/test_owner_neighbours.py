@@ -2,17 +2,12 @@
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
-from tests.spec.owned import TTL, Rack, open_rack
+from tests.spec.owned import TTL, hurried, open_rack
 
-import kolk
-from kolk.engine.database import Engine
 from kolk.errors import ColumnLockConflict, CommitMismatch, DiskFull, InvalidArgument, KolkError, PartialPut
 from kolk.model.ids import PlainTag
-from kolk.runtime.folder import Folder
-from kolk.runtime.rng import Rng
 from kolk.testing.faults import Call, FailingDisk
 
 KEYS = range(8)
@@ -27,8 +22,8 @@ def listed(**values):
 
 
 @pytest.fixture
-def rack(folder):
-    with open_rack(folder) as rack:
+def rack(folder, form):
+    with open_rack(folder, form) as rack:
         yield rack
 
 
@@ -92,11 +87,11 @@ def test_nothing_removes_whole_rows_of_a_table_that_somebody_owns_columns_of(t):
     t.check(every(title="x"))
 
 
-def test_a_commit_that_was_decided_is_applied_whoever_owns_the_columns_by_then(folder):
+def test_a_commit_that_was_decided_is_applied_whoever_owns_the_columns_by_then(folder, form):
     """Roll forward looks at no locks: they were free when it was decided. An owner whose time was up has it again
     after a restart, and must not keep the bucket closed for ever."""
     disk = FailingDisk()
-    with _rack(folder, disk) as rack:
+    with open_rack(folder, form, disk=disk) as rack:
         t = rack.create(buckets=2)
         a = t.begin()
         a.put(every(pv=1))
@@ -117,15 +112,15 @@ def test_a_commit_that_was_decided_is_applied_whoever_owns_the_columns_by_then(f
 # --- a disk that fails
 
 
-def test_a_put_that_failed_in_some_buckets_is_put_again_or_not_committed(folder):
+def test_a_put_that_failed_in_some_buckets_is_put_again_or_not_committed(folder, form):
     """Its rows are there once: the writer goes on with the same put, or another writer takes it back."""
     disk = FailingDisk()
-    with _rack(folder, disk) as rack:
+    with open_rack(folder, form, disk=disk) as rack:
         t = rack.create(buckets=2)
         w = t.table.writer("a", ["pv"])
         w.put(listed(pv=1))
         disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/log")
-        with pytest.raises(PartialPut) as caught:
+        with hurried(rack.db), pytest.raises(PartialPut) as caught:
             w.put(listed(pv=10))
         disk.heal()
 
@@ -144,13 +139,13 @@ def test_a_put_that_failed_in_some_buckets_is_put_again_or_not_committed(folder)
         w.close()
 
 
-def test_a_put_that_failed_everywhere_is_no_put(folder):
+def test_a_put_that_failed_everywhere_is_no_put(folder, form):
     disk = FailingDisk()
-    with _rack(folder, disk) as rack:
+    with open_rack(folder, form, disk=disk) as rack:
         t = rack.create(buckets=1)
         w = t.table.writer("a", ["pv"])
         disk.fail_always(Call.WRITE, errno.ENOSPC)
-        with pytest.raises(DiskFull):
+        with hurried(rack.db), pytest.raises(DiskFull):
             w.put(listed(pv=10))
         disk.heal()
         w.put(listed(pv=10))
@@ -160,16 +155,16 @@ def test_a_put_that_failed_everywhere_is_no_put(folder):
         t.check(every(pv=10))
 
 
-def test_an_undo_that_the_disk_stops_is_done_by_the_next_begin(folder):
+def test_an_undo_that_the_disk_stops_is_done_by_the_next_begin(folder, form):
     """Nobody has the columns meanwhile, and what was restored before is not restored twice."""
     disk = FailingDisk()
-    with _rack(folder, disk) as rack:
+    with open_rack(folder, form, disk=disk) as rack:
         t = rack.create(buckets=2)
         t.put(listed(pv=1), columns=["pv"])
         a = t.begin()
         a.put(every(pv=10))
         disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/log")
-        with pytest.raises(KolkError):
+        with hurried(rack.db), pytest.raises(KolkError):
             t.begin()
         disk.heal()
 
@@ -182,16 +177,16 @@ def test_an_undo_that_the_disk_stops_is_done_by_the_next_begin(folder):
         t.check(every(pv=1))
 
 
-def test_an_eviction_that_a_crash_stops_leaves_nobody_with_the_old_fence(folder):
+def test_an_eviction_that_a_crash_stops_leaves_nobody_with_the_old_fence(folder, form):
     """The old owner, alive again with the grace of the restart, must not go on upon changes half taken back."""
     disk = FailingDisk()
-    with _rack(folder, disk) as rack:
+    with open_rack(folder, form, disk=disk) as rack:
         t = rack.create(buckets=2)
         a = t.begin("a")
         a.put(every(pv=1), 0)
         rack.clock.advance(seconds=TTL)
         disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/log")
-        with pytest.raises(KolkError):
+        with hurried(rack.db), pytest.raises(KolkError):
             t.begin("b")
         disk.heal()
         rack.reopen()
@@ -311,17 +306,3 @@ def _overwrite(t):
     with t.table.transaction("app", 1) as tx:
         tx.truncate()
         tx.put(listed(title="x"), columns=["title"])
-
-
-@contextmanager
-def _rack(folder, disk):
-    class OnThis(Rack):
-        def _open(self):
-            self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock, disk=disk)
-            self.db = kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
-
-    rack = OnThis(folder)
-    try:
-        yield rack
-    finally:
-        rack.close()

@@ -7,8 +7,8 @@ from kolk.errors import BucketSplit, CommitMismatch, EpochClosed, Fenced, Invali
 
 
 @pytest.fixture
-def rack(folder):
-    with open_rack(folder) as rack:
+def rack(folder, form):
+    with open_rack(folder, form) as rack:
         yield rack
 
 

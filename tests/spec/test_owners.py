@@ -1,4 +1,4 @@
-"""Owners, embedded: what a frame says of its writer, in which order a put is judged, and who may have which columns."""
+"""Owners: what a frame says of its writer, in which order a put is judged, and who may have which columns."""
 
 import pytest
 from tests.spec.owned import PLAIN, open_rack
@@ -14,8 +14,8 @@ from kolk.model.ids import OwnerTag, PlainTag
 
 
 @pytest.fixture
-def rack(folder):
-    with open_rack(folder) as rack:
+def rack(folder, form):
+    with open_rack(folder, form) as rack:
         yield rack
 
 

@@ -13,11 +13,13 @@ from kolk.errors import InvalidArgument, InvalidInput, TooLarge
 from kolk.model.follower import Follower, FollowerState, Session
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeasedTable, LeaseState
+from kolk.model.owner import OwnerInfo, OwnerRecord, Task, UndoMode
 from kolk.model.partition import Partition, PartitionEvent, PartitionEventKind
 from kolk.model.scan import Resumed, ScanInfo
 from kolk.model.snapshot import SnapshotInfo
 from kolk.wire import keeping as k
 from kolk.wire import messages as m
+from kolk.wire import owners as o
 from kolk.wire import transactions as t
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -49,6 +51,7 @@ OF_HANDLE = {
     "columns": st.none() | st.lists(IDS, max_size=4),
     "mode": TEXTS,
 }
+OF_OWNER = {"table": IDS, "number": IDS, "fence": IDS}
 
 ACTIONS = st.one_of(
     st.builds(m.Hello, protocol=INT64, client=TEXTS),
@@ -126,6 +129,32 @@ ACTIONS = st.one_of(
     ),
     st.builds(t.Discard, handles=st.lists(HANDLES, max_size=3)),
     st.builds(t.ListTransactions, after=st.none() | TEXTS),
+    st.builds(
+        o.BeginOwner,
+        table=IDS,
+        owner=APPS,
+        columns=st.none() | NAMES,
+        ttl_seconds=st.floats(allow_nan=False),
+        stream=TEXTS,
+        resume_epoch=st.none() | IDS,
+        undo=TEXTS,
+        reset=st.booleans(),
+        attempt=TEXTS,
+    ),
+    st.builds(o.CommitOwner, **OF_OWNER, epoch=IDS, seqs=PINS, state=st.binary(max_size=20)),
+    st.builds(o.RenewOwner, **OF_OWNER),
+    st.builds(o.RestOwner, **OF_OWNER),
+    st.builds(o.ReleaseOwner, table=IDS, owner=APPS, number=st.none() | IDS, fence=st.none() | IDS, keep=st.booleans()),
+    st.builds(o.BeginTask, **OF_OWNER, epoch=IDS, partition=IDS),
+    st.builds(o.SealTask, **OF_OWNER, partition=IDS, ticket=IDS, seqs=PINS, message=st.binary(max_size=20)),
+    st.builds(
+        o.CommitTasks,
+        **OF_OWNER,
+        epoch=IDS,
+        tasks=st.dictionaries(TEXTS, st.tuples(IDS, IDS), max_size=4),
+        state=st.binary(max_size=20),
+    ),
+    st.builds(o.ListOwners, after=st.none() | st.tuples(TEXTS, TEXTS)),
 )
 CALLS = st.one_of(
     st.builds(
@@ -168,6 +197,18 @@ CALLS = st.one_of(
         buckets=BUCKETS,
     ),
     st.builds(t.Stage, **OF_HANDLE, number=IDS, schema=st.binary(max_size=40)),
+    st.builds(
+        o.PutOwned,
+        **OF_OWNER,
+        ticket=IDS,
+        epoch=IDS,
+        seq=IDS,
+        schema=st.binary(max_size=40),
+        action=TEXTS,
+        columns=st.none() | NAMES,
+        mode=TEXTS,
+        schema_id=VERSIONS,
+    ),
 )
 TICKETS = st.one_of(
     st.builds(m.ReadScan, scan=SCAN_IDS, token=TEXTS, buckets=BUCKETS),
@@ -295,6 +336,36 @@ RECORDS = st.one_of(
         unavailable=st.dictionaries(TEXTS, OFFSETS, max_size=3),
     ),
     st.builds(Partition, id=INT64, name=TEXTS, created_ms=INT64),
+    st.builds(
+        OwnerRecord,
+        **OF_OWNER,
+        name=TEXTS,
+        columns=st.none() | st.lists(IDS, max_size=4).map(tuple),
+        ttl_seconds=st.floats(allow_nan=False),
+        committed=INT64,
+        committed_fence=IDS,
+        stream=TEXTS,
+        undo=st.sampled_from(UndoMode),
+        state=st.binary(max_size=20),
+        evicted=st.booleans(),
+        is_resting=st.booleans(),
+        attempt=TEXTS,
+        past=NAMES.map(tuple),
+        tickets=IDS,
+    ),
+    st.builds(
+        OwnerInfo,
+        table=TEXTS,
+        owner=TEXTS,
+        columns=st.none() | NAMES.map(tuple),
+        fence=IDS,
+        epoch=st.none() | IDS,
+        is_live=st.booleans(),
+        seconds_left=st.floats(allow_nan=False),
+        undo=TEXTS,
+        is_recovering=st.booleans(),
+    ),
+    st.builds(Task, epoch=IDS, ticket=IDS, message=st.none() | st.binary(max_size=20)),
 )
 DECODERS = {
     m.decode_action: ACTIONS,
@@ -322,8 +393,12 @@ def test_a_record_in_an_answer_is_the_one_that_was_put_there(record):
 
 
 @pytest.mark.parametrize(
-    "kind", [m.ScanRecord, m.ScanPart, ScanInfo, Follower, Session, Partition, SnapshotInfo, LeaseInfo, LeaseState]
-)
+    "kind",
+    [
+        m.ScanRecord, m.ScanPart, ScanInfo, Follower, Session, Partition, SnapshotInfo, LeaseInfo, LeaseState,
+        OwnerRecord, OwnerInfo, Task,
+    ],
+)  # fmt: skip
 @given(plain=PLAIN | RECORDS.map(m.encode).map(msgspec.msgpack.decode))
 def test_a_part_of_an_answer_that_is_something_else_is_refused(kind, plain):
     _is_typed(lambda: m.as_record(plain, kind))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kolk import errors
 from kolk.errors import (
+    ColumnLockConflict,
     InternalError,
     InvalidRows,
     KolkError,
@@ -64,6 +65,20 @@ def test_what_is_gone_arrives_with_the_reason(kind, message, reason):
     arrived = decode_error(encode_error(kind(message, reason)))
 
     assert (type(arrived), str(arrived), arrived.reason) == (kind, message, reason)
+
+
+@given(
+    message=MESSAGES,
+    owner=st.none() | MESSAGES,
+    columns=st.none() | st.lists(MESSAGES, max_size=3).map(tuple),
+    seconds=st.none() | st.floats(allow_nan=False),
+)
+def test_whose_columns_they_are_arrives_with_the_conflict(message, owner, columns, seconds):
+    arrived = decode_error(encode_error(ColumnLockConflict(message, owner, columns, seconds)))
+
+    assert isinstance(arrived, ColumnLockConflict)
+    assert (str(arrived), arrived.retriable) == (message, True)
+    assert (arrived.owner, arrived.columns, arrived.seconds_left) == (owner, columns, seconds)
 
 
 @given(

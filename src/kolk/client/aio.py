@@ -18,6 +18,7 @@ from kolk.client.aio_handle import AsyncHandle
 from kolk.client.aio_lease import LeaseOpening, plain
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
 from kolk.client.aio_transaction import AsyncTransaction
+from kolk.client.aio_writer import WriterOpening
 from kolk.client.database import Database
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
@@ -26,6 +27,7 @@ from kolk.model.backup import BackupInfo
 from kolk.model.follower import Follower
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
+from kolk.model.owner import OwnerInfo
 from kolk.model.partition import Partition
 from kolk.model.scan import ScanInfo
 from kolk.model.schema import Schema
@@ -99,6 +101,14 @@ class AsyncDatabase:
     async def transactions(self) -> list[TransactionInfo]:
         """See ``kolk.Database.transactions``."""
         return await self._run(self._database.transactions)
+
+    async def locks(self) -> list[OwnerInfo]:
+        """See ``kolk.Database.locks``."""
+        return await self._run(self._database.locks)
+
+    async def release_lock(self, table: str, owner: str, *, keep: bool = False) -> bool:
+        """See ``kolk.Database.release_lock``."""
+        return await self._run(self._database.release_lock, table, owner, keep=keep)
 
     async def discard(self, handles: Iterable[str]) -> int:
         """See ``kolk.Database.discard``."""
@@ -222,6 +232,11 @@ class AsyncTable(AsyncHandle):
     def transaction(self, app_id: str, version: int) -> AsyncTransaction:
         """See ``kolk.Table.transaction``: ``async with table.transaction("nightly-load", 42) as tx``."""
         return AsyncTransaction(self._inner.transaction(app_id, version), self._run)
+
+    def writer(self, *args: Any, **options: Any) -> WriterOpening:
+        """See ``kolk.Table.writer``: ``async with table.writer("job-1", ["pv"]) as w``, or ``w = await
+        table.writer(...)``."""
+        return WriterOpening(self._run, partial(self._inner.writer, *args, **options))
 
     async def truncate(self) -> dict[str, int]:
         """See ``kolk.Table.truncate``."""

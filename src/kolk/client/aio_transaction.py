@@ -4,18 +4,14 @@
 the other, since a transaction has an order.
 """
 
-import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Sequence
+from typing import Any, Self
 
 from kolk.client.aio_handle import AsyncHandle
+from kolk.client.aio_turns import Run, Turns
 from kolk.client.rows import Data
 from kolk.client.transaction import Transaction
 from kolk.model.transaction import CommitResult
-
-T = TypeVar("T")
-Run = Callable[..., Awaitable[Any]]
 
 
 class AsyncTransaction:
@@ -23,10 +19,7 @@ class AsyncTransaction:
 
     def __init__(self, transaction: Transaction, run: Run) -> None:
         self._inner = transaction
-        self._run = run
-        self._turn = asyncio.Lock()
-        # A call whose task was cancelled goes on in its thread, and the next one waits for it there.
-        self._thread = threading.Lock()
+        self._turns = Turns(run)
 
     @property
     def app_id(self) -> str:
@@ -62,7 +55,7 @@ class AsyncTransaction:
         table: str | AsyncHandle | None = None,
     ) -> None:
         """See ``Transaction.put``."""
-        await self._in_turn(self._inner.put, data, columns, mode, table=_plain(table))
+        await self._turns.take(self._inner.put, data, columns, mode, table=_plain(table))
 
     async def delete(
         self,
@@ -73,34 +66,26 @@ class AsyncTransaction:
         table: str | AsyncHandle | None = None,
     ) -> None:
         """See ``Transaction.delete``."""
-        await self._in_turn(self._inner.delete, keys, columns, mode, table=_plain(table))
+        await self._turns.take(self._inner.delete, keys, columns, mode, table=_plain(table))
 
     async def truncate(self, *, table: str | AsyncHandle | None = None) -> None:
         """See ``Transaction.truncate``."""
-        await self._in_turn(self._inner.truncate, table=_plain(table))
+        await self._turns.take(self._inner.truncate, table=_plain(table))
 
     async def commit(self) -> CommitResult:
         """See ``Transaction.commit``. A task that is cancelled leaves it going on in its thread."""
-        return await self._in_turn(self._inner.commit)
+        return await self._turns.take(self._inner.commit)
 
     async def rollback(self) -> None:
         """See ``Transaction.rollback``."""
-        await self._in_turn(self._inner.rollback)
+        await self._turns.take(self._inner.rollback)
 
     async def __aenter__(self) -> Self:
         self._inner.__enter__()
         return self
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        await self._in_turn(self._inner.__exit__, kind, error, trace)
-
-    async def _in_turn(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
-        async with self._turn:
-            return await self._run(self._alone, call, *args, **options)
-
-    def _alone(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
-        with self._thread:
-            return call(*args, **options)
+        await self._turns.take(self._inner.__exit__, kind, error, trace)
 
 
 def _plain(table: str | AsyncHandle | None) -> Any:

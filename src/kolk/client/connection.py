@@ -21,6 +21,7 @@ import pyarrow.flight as flight
 from kolk.client.address import Address, url_of
 from kolk.client.deadlines import Deadlines
 from kolk.client.remote_keeping import RemoteKeeping
+from kolk.client.remote_owners import RemoteOwners
 from kolk.client.remote_transactions import RemoteTransactions
 from kolk.client.retry import Deadline, Retry
 from kolk.client.scan_reader import FIRST_PAGE_BYTES, RemoteScan, opened_scan
@@ -54,7 +55,7 @@ from kolk.model.write import Write
 from kolk.runtime.rng import Rng
 from kolk.wire import messages as m
 from kolk.wire.operations import column_text, encode_operations
-from kolk.wire.rows import encode_rows, encode_schema, read_answer
+from kolk.wire.rows import encode_rows, encode_schema, read_answer, write_fields
 
 CONNECT_SECONDS = 5.0
 IN_FLIGHT = 4
@@ -72,7 +73,7 @@ _CHANNEL = [
 ]
 
 
-class Connection(RemoteKeeping, RemoteTransactions):
+class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
     """A server, as ``Service``. Thread-safe. Refuses to be used by a forked child."""
 
     def __init__(
@@ -417,9 +418,12 @@ class Connection(RemoteKeeping, RemoteTransactions):
         deadline: Deadline | None = None,
         lost: list[KolkError] | None = None,
         patience: Deadline | None = None,
+        *,
+        once: bool = False,
     ) -> Any:
         """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served.
-        ``patience`` is how long to wait for an answer, if that is longer than to try again."""
+        ``patience`` is how long to wait for an answer, if that is longer than to try again. What is sent ``once`` is
+        not sent again after such a failure."""
         body = m.encode(action)
 
         def attempt(deadline: Deadline) -> Any:
@@ -432,6 +436,7 @@ class Connection(RemoteKeeping, RemoteTransactions):
                 meant = typed(error, self._address)
                 if lost is not None and isinstance(meant, Unreachable | TimedOut):
                     lost.append(meant)
+                meant.retriable = meant.retriable and not once
                 raise meant from error
             return result(m.decode_answer(reply.body))
 
@@ -443,8 +448,18 @@ class Connection(RemoteKeeping, RemoteTransactions):
     def _soon(self) -> Deadline:
         return self._retry.deadline(CONNECT_SECONDS)
 
-    def _sent(self, message: pa.Buffer) -> Any:
-        return self._retry.run(lambda deadline: self._call(message, deadline)[0])
+    def _sent(self, message: pa.Buffer, lost: list[KolkError] | None = None) -> Any:
+        """A request with rows, and its answer without; ``lost`` as above."""
+
+        def attempt(deadline: Deadline) -> Any:
+            try:
+                return self._call(message, deadline)[0]
+            except (Unreachable, TimedOut) as error:
+                if lost is not None:
+                    lost.append(error)
+                raise
+
+        return self._retry.run(attempt)
 
     def _reader(
         self,
@@ -514,16 +529,7 @@ class Connection(RemoteKeeping, RemoteTransactions):
 
 
 def _put_message(table: TableId, write: Write, tag: PlainTag) -> pa.Buffer:
-    head = m.Put(
-        table=table,
-        writer=tag.writer.to_bytes(16, "big"),
-        seq=tag.seq,
-        schema=encode_schema(write.rows.schema),
-        action=write.action.value,
-        columns=_list(write.columns),
-        mode=write.mode.value,
-        schema_id=write.schema_id,
-    )
+    head = m.Put(table=table, writer=tag.writer.to_bytes(16, "big"), seq=tag.seq, **write_fields(write))
     return m.join(head, encode_rows(write.rows))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from kolk.errors import KolkError, TimedOut
+from kolk.errors import ColumnLockConflict, KolkError, TimedOut
 from kolk.runtime.clock import Clock
 from kolk.runtime.rng import Rng
 
@@ -61,7 +61,9 @@ class Retry:
                 wait = pause * (0.5 + 0.5 * self._rng.fraction())
                 # An attempt at the very end would time out, and hide what is really the matter.
                 least = wait + min(_ATTEMPT_SECONDS_MIN, self._seconds / 8)
-                if not error.retriable or isinstance(error, TimedOut) or deadline.seconds_left <= least:
+                # Whose columns somebody has, he may have for hours: whoever asks decides whether to wait.
+                is_last = isinstance(error, TimedOut | ColumnLockConflict)
+                if not error.retriable or is_last or deadline.seconds_left <= least:
                     if tries > 1:
                         error.add_note(f"tried {tries} times")
                     raise

@@ -16,7 +16,7 @@ from kolk.model.ids import OwnerTag, PlainTag, TableId
 from kolk.model.lease import LeaseInfo
 from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName
-from kolk.model.owner import Claim, OwnerInfo, OwnerRecord
+from kolk.model.owner import Claim, OwnerInfo, OwnerRecord, Task
 from kolk.model.page import ChangelogPage
 from kolk.model.partition import Partition, PartitionEvent
 from kolk.model.predicate import Predicate
@@ -67,7 +67,8 @@ class Service(Protocol):
     """A database, as the client sees it. Thread-safe."""
 
     def begin_owner(self, table: TableId, claim: Claim) -> OwnerRecord:
-        """Take columns of a table, and take back what was left uncommitted."""
+        """Take columns of a table, and take back what was left uncommitted. Made again with the same token it has the
+        same fence."""
         ...
 
     def put_owned(self, table: TableId, write: Write, tag: OwnerTag) -> dict[str, int]:
@@ -88,8 +89,35 @@ class Service(Protocol):
         """Take back what is not committed, and let the columns go."""
         ...
 
-    def release_owner(self, table: TableId, owner: str, fence: int | None = None, *, keep: bool = False) -> bool:
-        """Forget an owner; ``keep`` what it has not committed, or take it back."""
+    def release_owner(
+        self, table: TableId, owner: str, fence: int | None = None, *, number: int | None = None, keep: bool = False
+    ) -> bool:
+        """Forget an owner: one's own, by its number and fence, or whoever's it is; ``keep`` what it has not committed,
+        or take it back. Whether there was one."""
+        ...
+
+    def begin_task(self, table: TableId, number: int, fence: int, epoch: int, partition: int) -> Task:
+        """One more attempt at a task of an owner's epoch; if it is through, what it left."""
+        ...
+
+    def seal_task(
+        self,
+        table: TableId,
+        number: int,
+        fence: int,
+        partition: int,
+        ticket: int,
+        seqs: Mapping[str, int],
+        message: bytes,
+    ) -> None:
+        """Let an attempt be what its task leaves: ``seqs`` are its last puts by bucket, ``message`` is for whoever
+        tries again."""
+        ...
+
+    def commit_tasks(
+        self, table: TableId, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes
+    ) -> None:
+        """Let an epoch stand: what these tickets have written, and nothing else of it."""
         ...
 
     def list_owners(self) -> list[OwnerInfo]:

@@ -8,6 +8,7 @@ when the block ends, or when the process dies, is taken back: by the end of the 
 import json
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -149,7 +150,8 @@ class Writer:
         """Close, and forget the owner with all that it has committed: the rows stay, its name begins anew."""
         self._is_over = True
         self._ticker.close()
-        self._link.service.release_owner(self._table.info.id, self.owner, self._record.fence)
+        record = self._record
+        self._link.service.release_owner(self._table.info.id, record.name, record.fence, number=record.number)
 
     def __enter__(self) -> "Writer":
         return self
@@ -157,7 +159,11 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        with suppress(KolkError):  # what went wrong before is told; what is left, whoever begins next takes back
+            self.close()
 
     def turn(self) -> None:
         """Renew, as is due every third of its time. Called in the background."""
@@ -197,7 +203,8 @@ class Writer:
                 if isinstance(failed, Fenced | LockExpired):
                     self._lost = failed
             raise
-        except (OutcomeUnknown, Unreachable, TimedOut):
+        except (OutcomeUnknown, Unreachable, TimedOut) as error:
+            error.tag = PlainTag(0, seq)
             raise
         except KolkError as error:
             self._unsure = None  # nothing was written anywhere
@@ -255,17 +262,10 @@ def written(
         ttl_seconds=seconds_of(ttl, "ttl"),
         stream=stream,
         resume_epoch=None if resume_epoch is None else check_epoch(resume_epoch),
-        undo=_undo(undo),
+        undo=UndoMode.parse(undo),
         reset=reset,
     )
     return Writer(link, table, claim)
-
-
-def _undo(word: str) -> UndoMode:
-    words = {mode.value: mode for mode in UndoMode}
-    if word not in words:
-        raise InvalidArgument(f"undo is one of {', '.join(words)}, not {word!r}")
-    return words[word]
 
 
 def _read_state(state: str) -> Mapping[str, Any]:

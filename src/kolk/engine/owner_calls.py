@@ -57,9 +57,11 @@ class OwnerCalls(ABC):
         """Let columns go, and remember what was committed."""
         self.owners.rest(self.table_by_id(table), number, fence)
 
-    def release_owner(self, table: TableId, owner: str, fence: int | None = None, *, keep: bool = False) -> bool:
+    def release_owner(
+        self, table: TableId, owner: str, fence: int | None = None, *, number: int | None = None, keep: bool = False
+    ) -> bool:
         """Forget an owner; ``keep`` what it has not committed, or take it back."""
-        return self.owners.release(self.table_by_id(table), owner, fence, keep=keep)
+        return self.owners.release(self.table_by_id(table), owner, fence, number=number, keep=keep)
 
     def begin_task(self, table: TableId, number: int, fence: int, epoch: int, partition: int) -> Task:
         """One more attempt at a task of an owner's epoch; if it is through, what it left."""

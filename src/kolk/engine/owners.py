@@ -176,11 +176,15 @@ class Owners:
             if lock is not None and lock.record.fence == fence:
                 self._withdrawn(info, lock.record)
 
-    def release(self, info: TableInfo, name: str, fence: int | None = None, *, keep: bool = False) -> bool:
+    def release(
+        self, info: TableInfo, name: str, fence: int | None = None, *, number: int | None = None, keep: bool = False
+    ) -> bool:
         """Forget an owner, once what is uncommitted is taken back, or, to keep it, without that; without a fence,
-        whoever writes in its name. Whether there was one."""
+        whoever writes in its name, without a number, also one that took the name later. Whether there was one."""
         with self._named(info.id, name) as record:
             if record is None or (fence is not None and not is_of(record, fence)):
+                return False
+            if number is not None and record.number != number:
                 return False
             if record.has_columns and not keep:
                 self._withdrawn(info, record)

@@ -35,6 +35,14 @@ class UndoMode(Enum):
     NONE = "none"
     """It is written again instead, which changes nothing: for functions that do not mind."""
 
+    @staticmethod
+    def parse(text: str) -> "UndoMode":
+        """Clients write the word."""
+        modes = {mode.value: mode for mode in UndoMode}
+        if text not in modes:
+            raise InvalidArgument(f"undo is one of {', '.join(modes)}, not {text!r}"[:500])
+        return modes[text]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecord:
@@ -123,6 +131,8 @@ class OwnerInfo:
     is_live: bool
     seconds_left: float
     undo: str
+    is_recovering: bool = False
+    """Whether what it left is being taken back, or was not to the end: nobody writes its columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +165,7 @@ def shown(info: TableInfo, lock: Lock, now: float) -> OwnerInfo:
         is_live=lock.is_live(now),
         seconds_left=max(lock.expires - now, 0.0),
         undo=record.undo.value,
+        is_recovering=lock.is_recovering,
     )
 
 

@@ -18,22 +18,21 @@ from kolk.model.follower import Follower
 from kolk.model.grant import Operation, Principal
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
-from kolk.model.options import MergeMode
 from kolk.model.page import ChangelogPage, changelog_schema
 from kolk.model.partition import PartitionEvent
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
-from kolk.model.write import Action as WriteAction
-from kolk.model.write import Write, expected_columns
 from kolk.server.backups import BackupRequests
 from kolk.server.keeping import KeepingRequests
-from kolk.server.records import received, shown_names, table_record
+from kolk.server.owners import OwnerRequests
+from kolk.server.records import received, shown_names, table_record, write_of
 from kolk.server.scanning import Scanning
 from kolk.server.transactions import TransactionRequests
 from kolk.server.watch import Served
 from kolk.wire import keeping as k
 from kolk.wire import messages as m
+from kolk.wire import owners as o
 from kolk.wire import transactions as t
 from kolk.wire.operations import column_of, decode_operations
 from kolk.wire.rows import encode_rows
@@ -54,6 +53,7 @@ class Api:
         self._status = status
         self.scanning = Scanning(engine, self._table)
         self.transactions = TransactionRequests(engine, self._table)
+        self._owners = OwnerRequests(engine, self._table, self._described)
         self._keeping = KeepingRequests(engine, self._table)
         self._backups = BackupRequests(engine, backup_folder)
 
@@ -63,23 +63,30 @@ class Api:
             return self.scanning.act(principal, action)
         if isinstance(action, t.AboutTransactions):
             return self.transactions.act(principal, action, served)
+        if isinstance(action, o.AboutOwners):
+            return self._owners.act(principal, action, served)
         if isinstance(action, k.AboutBackups):
             return self._backups.act(principal, action)
         if isinstance(action, k.AboutKeeping):
             return self._keeping.act(principal, action, served)
         return self._act(principal, action, served)
 
-    def put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:
+    def write(
+        self, principal: Principal, call: m.Put | o.PutOwned | t.Stage, rows: pa.Buffer, served: Served
+    ) -> dict[str, int] | None:
+        """Serve a request that brings rows; the answer is the end offsets, if they were put."""
+        if isinstance(call, t.Stage):
+            return self.transactions.stage(principal, call, rows, served)
+        if isinstance(call, o.PutOwned):
+            return self._owners.put(principal, call, rows, served)
+        return self._put(principal, call, rows, served)
+
+    def _put(self, principal: Principal, put: m.Put, rows: pa.Buffer, served: Served) -> dict[str, int]:
         """Write rows; the answer is the end offsets."""
         info = self._table(principal, put.table, Operation.WRITE)
         served.table = str(info.name)
-        action = WriteAction.parse(put.action)
-        columns, mode = None if put.columns is None else tuple(put.columns), MergeMode.parse(put.mode)
-        schema = self._engine.schema(info.id, put.schema_id)
-        wanted = expected_columns(schema, action, columns, mode)
-        batch = received(put.schema, rows, wanted, self._engine.config.put_rows_max)
-        served.rows = batch.num_rows
-        write = Write(action=action, rows=batch, columns=columns, mode=mode, schema_id=schema.id)
+        write = write_of(put, rows, self._engine.schema(info.id, put.schema_id), self._engine.config.put_rows_max)
+        served.rows = write.rows.num_rows
         return self._engine.put(info.id, write, put.tag)
 
     def get(self, principal: Principal, get: m.Get, rows: pa.Buffer, served: Served) -> pa.RecordBatch:

@@ -6,9 +6,12 @@ import pyarrow as pa
 
 from kolk.codec.table import encode_table
 from kolk.errors import InvalidArgument
+from kolk.model.options import MergeMode
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo
+from kolk.model.write import Action, Write, expected_columns
 from kolk.wire import messages as m
+from kolk.wire.message import OfWrite
 from kolk.wire.rows import check_schema, read_rows
 
 
@@ -26,6 +29,14 @@ def shown_names(schema: Schema, names: list[str] | None) -> tuple[str, ...] | No
 def table_record(info: TableInfo) -> m.TableRecord:
     """A table."""
     return m.TableRecord(info.id, encode_table(info))
+
+
+def write_of(put: OfWrite, rows: pa.Buffer, schema: Schema, rows_max: int) -> Write:
+    """The write that a message asks for."""
+    action, mode = Action.parse(put.action), MergeMode.parse(put.mode)
+    columns = None if put.columns is None else tuple(put.columns)
+    batch = received(put.schema, rows, expected_columns(schema, action, columns, mode), rows_max)
+    return Write(action=action, rows=batch, columns=columns, mode=mode, schema_id=schema.id)
 
 
 def received(schema: bytes, rows: pa.Buffer, columns: Sequence[Column], rows_max: int) -> pa.RecordBatch:

@@ -139,9 +139,7 @@ class Transport(flight.FlightServerBase):
         self._disk.check()
         with self._budget.take(message.size):
             served.wait_seconds, served.size_bytes = self._watch.seconds_since(served), message.size
-            if isinstance(call, t.Stage):
-                return m.Answer(result=self._api.transactions.stage(principal, call, rows, served)), None
-            return m.Answer(result=self._api.put(principal, call, rows, served)), None
+            return m.Answer(result=self._api.write(principal, call, rows, served)), None
 
     @contextmanager
     def _admitted(self, action: m.Action) -> Iterator[None]:

@@ -80,7 +80,7 @@ class Watch:
         self._metrics.called(served.method, _OK if error is None else type(error).__name__, seconds)
         if error is not None:
             self._tell(served, error)
-        elif served.method == "Put":
+        elif served.method in ("Put", "PutOwned"):
             self._metrics.put(
                 served.table,
                 rows=served.rows,

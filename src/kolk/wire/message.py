@@ -15,3 +15,15 @@ BucketNames = Annotated[list[str], msgspec.Meta(max_length=10_000)]
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op"):
     """The root of all heads."""
+
+
+class OfWrite(Message, frozen=True, kw_only=True):
+    """What stands beside rows that are written at once. ``schema`` is their Arrow schema, as an IPC message, so that it
+    can be compared."""
+
+    table: Table
+    schema: bytes
+    action: str = "upsert"
+    columns: Names | None = None
+    mode: str = "accumulate"
+    schema_id: Version = 0

@@ -20,10 +20,11 @@ from kolk.model.ids import PlainTag
 from kolk.model.partition import PartitionEvent
 from kolk.model.scan import NONCE_LENGTH_MAX, Resumed
 from kolk.wire.keeping import AboutKeeping, LeaseId
-from kolk.wire.message import BucketNames, Message, Names, Number, Offset, Table, Version
+from kolk.wire.message import BucketNames, Message, Names, Number, Offset, OfWrite, Table, Version
+from kolk.wire.owners import AboutOwners, PutOwned
 from kolk.wire.transactions import AboutTransactions, Stage
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Raised when an older peer would misunderstand; both sides must have the same."""
 
 HEAD_BYTES_MAX = 4 * 2**20
@@ -274,21 +275,15 @@ AboutTables = (
 )
 AboutReading = Bounds | OffsetsAt | OpenFollower | CommitFollower | DropFollower | ListFollowers
 AboutScans = JoinScan | CloseScan | ListScans
-Action = AboutTables | AboutReading | AboutScans | AboutKeeping | AboutTransactions
+Action = AboutTables | AboutReading | AboutScans | AboutKeeping | AboutTransactions | AboutOwners
 """Requests without rows, answered once."""
 
 
-class Put(Message, frozen=True, tag="put"):
-    """Rows to write. ``schema`` is their Arrow schema, as an IPC message, so that it can be compared."""
+class Put(OfWrite, frozen=True, kw_only=True, tag="put"):
+    """Rows to write."""
 
-    table: Table
     writer: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
-    seq: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-    schema: bytes
-    action: str = "upsert"
-    columns: Names | None = None
-    mode: str = "accumulate"
-    schema_id: Version = 0
+    seq: Number
 
     @property
     def tag(self) -> PlainTag:
@@ -342,7 +337,7 @@ class NextPage(Message, frozen=True, tag="next_page"):
     buckets: BucketNames | None = None
 
 
-Call = Put | Get | OpenScan | NextPage | Stage
+Call = Put | PutOwned | Get | OpenScan | NextPage | Stage
 """Requests with rows, or answers with rows, over an exchange."""
 
 

@@ -12,11 +12,13 @@ without decoding.
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kolk.errors import InvalidRows, TooLarge
+from kolk.model.write import Write
 
 SCHEMA_BYTES_MAX = 2**20
 _CONTINUATION = 0xFFFFFFFF
@@ -31,6 +33,17 @@ _PAIRS_MAX = 10_000  # a table has at most 1,600 columns and fields
 def encode_rows(rows: pa.RecordBatch) -> pa.Buffer:
     """The rows as one Arrow message, without their schema."""
     return rows.serialize()
+
+
+def write_fields(write: Write) -> dict[str, Any]:
+    """What stands beside the rows of a write: the fields of ``OfWrite``, but for the table."""
+    return {
+        "schema": encode_schema(write.rows.schema),
+        "action": write.action.value,
+        "columns": None if write.columns is None else list(write.columns),
+        "mode": write.mode.value,
+        "schema_id": write.schema_id,
+    }
 
 
 @lru_cache(maxsize=1_024)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kolk.errors import (
+    ColumnLockConflict,
     InternalError,
     KolkError,
     LeaseLost,
@@ -36,6 +37,9 @@ class _Status(msgspec.Struct, frozen=True, omit_defaults=True):
     unread: int | None = None
     reason: str = ""
     retry_after: float | None = None
+    owner: str | None = None
+    columns: list[str] | None = None
+    seconds_left: float | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(_Status)
@@ -72,6 +76,9 @@ def _status(error: KolkError) -> _Status:
         return msgspec.structs.replace(plain, reason=error.reason)
     if isinstance(error, TooManyScans):
         return msgspec.structs.replace(plain, reason=error.cap, retry_after=error.retry_after)
+    if isinstance(error, ColumnLockConflict):
+        columns = None if error.columns is None else list(error.columns)
+        return msgspec.structs.replace(plain, owner=error.owner, columns=columns, seconds_left=error.seconds_left)
     return plain
 
 
@@ -93,6 +100,9 @@ def _error(status: _Status) -> KolkError:
         error.reason = status.reason
     if isinstance(error, TooManyScans):
         error.cap, error.retry_after = status.reason, status.retry_after
+    if isinstance(error, ColumnLockConflict):
+        error.owner, error.seconds_left = status.owner, status.seconds_left
+        error.columns = None if status.columns is None else tuple(status.columns)
     error.retriable = status.retriable
     return error
 
