@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.spec.owned import SERVER, hurried
+from tests.spec.owned import PLAIN, SERVER, hurried, open_rack
 from tests.spec.scanned import SCHEMA, rows
 
 import kolk
@@ -143,6 +143,25 @@ def bench(form, folder):
 @pytest.fixture
 def timed(bench):
     return bench()
+
+
+@pytest.fixture
+def rack(folder, form):
+    """A database for owners, whose time is moved by hand."""
+    with open_rack(folder, form) as rack:
+        yield rack
+
+
+@pytest.fixture
+def t(rack):
+    """A table of sums and other aggregates, with owners."""
+    return rack.create(buckets=2)
+
+
+@pytest.fixture
+def p(rack):
+    """A table without functions, with owners."""
+    return rack.create(schema=PLAIN, buckets=1)
 
 
 @pytest.fixture
