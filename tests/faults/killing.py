@@ -25,16 +25,23 @@ FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in ("owner"
 
 
 class CountingSwitch(KillSwitch):
-    """Kills nobody, and counts the steps since it was made or ``seen`` was cleared. Thread-safe as ``KillSwitch``."""
+    """Kills nobody, and counts. Thread-safe as ``KillSwitch``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: Counter[Step] = Counter()
+        # Guarded by _lock.
+        self._seen: Counter[Step] = Counter()
+
+    def counted(self) -> Counter[Step]:
+        """How often each step was reached since this was last asked."""
+        with self._lock:
+            seen, self._seen = self._seen, Counter()
+            return seen
 
     def is_due(self, step: Step) -> bool:
         """See ``KillSwitch``: it never is."""
         with self._lock:
-            self.seen[step] += 1
+            self._seen[step] += 1
         return False
 
 

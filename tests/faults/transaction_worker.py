@@ -12,6 +12,9 @@ from tests.faults.killing import opened
 
 import kolk
 from kolk.client.database import Database
+from kolk.client.writes import put_write
+from kolk.model.options import MergeMode
+from kolk.model.transaction import CommitRequest, Staging
 from kolk.testing.faults import KillSwitch, Step
 
 CONFIG = kolk.EngineConfig(kv_block_cache_bytes=2**22, kv_write_buffer_bytes=2**22, put_rows_max=30)
@@ -65,6 +68,26 @@ def transact(db: Database, version: int, app: str = APP, *, truncates: bool = Fa
             for piece in (rows(version)[:20], rows(version)[20:]):
                 tx.put(piece, table=name)
     return tx.verdict
+
+
+def staged_beside(db: Database) -> CommitRequest:
+    """What another application has staged and sealed, of some columns of both tables, and is about to commit."""
+    service, columns, handles = db._link.service, ("names", "seen"), {}
+    for number, name in enumerate((TOTALS, VISITS)):
+        info = db.table(name).info
+        write = put_write(info.schema, rows(9)[:20], columns, MergeMode.ACCUMULATE)
+        staging = Staging(
+            handle=f"{number:032x}",
+            app="other",
+            version=1,
+            table=info.id,
+            schema_id=write.schema_id,
+            columns=tuple(info.schema.column(column).id for column in columns),
+        )
+        service.stage(staging, 0, write.rows)
+        service.seal(staging, 1)
+        handles[info.id] = (staging.handle,)
+    return CommitRequest(app="other", version=1, handles=handles)
 
 
 def die(folder: Path, step: Step, occurrence: int, report: Path, version: int = 2, truncates: bool = False) -> None:
