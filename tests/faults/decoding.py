@@ -30,6 +30,7 @@ from kolk.server.scanning import Answered
 from kolk.server.watch import Served
 from kolk.testing.clock import ManualClock
 from kolk.wire import messages as m
+from kolk.wire import owners as o
 from kolk.wire import transactions as t
 from kolk.wire.rows import encode_rows
 
@@ -47,10 +48,8 @@ class Server:
         match call:
             case m.Get():
                 encode_rows(self._api.get(EVERYONE, call, rows, Served("Get", 0.0)))
-            case m.Put():
-                self._api.put(EVERYONE, call, rows, Served("Put", 0.0))
-            case t.Stage():
-                self._api.transactions.stage(EVERYONE, call, rows, Served("Stage", 0.0))
+            case m.Put() | t.Stage() | o.PutOwned():
+                self._api.write(EVERYONE, call, rows, Served("Put", 0.0))
             case m.OpenScan():
                 _encoded(self._api.scanning.open(EVERYONE, call)[1])
             case m.NextPage():

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from kolk.wire import messages as m
+from kolk.wire import owners as o
 from kolk.wire import transactions as t
 from kolk.wire.rows import encode_rows, encode_schema
 
@@ -46,6 +47,13 @@ def stage_message(table: int, rows: pa.RecordBatch, **changes: Any) -> bytes:
     """Good rows for a transaction, or such whose head is changed."""
     fields = {"handle": HANDLE, "app": "app", "version": 1, "table": table, "schema_id": 1, "number": 0}
     head = t.Stage(**fields | {"schema": encode_schema(rows.schema)} | changes)
+    return m.join(head, encode_rows(rows)).to_pybytes()
+
+
+def owned_message(table: int, number: int, fence: int, rows: pa.RecordBatch, **changes: Any) -> bytes:
+    """A good put of an owner, or one whose head is changed."""
+    fields = {"table": table, "number": number, "fence": fence, "epoch": 0, "seq": 1}
+    head = o.PutOwned(**fields | {"schema": encode_schema(rows.schema)} | changes)
     return m.join(head, encode_rows(rows)).to_pybytes()
 
 

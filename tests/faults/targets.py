@@ -10,11 +10,13 @@ from time import perf_counter
 
 import pyarrow as pa
 from tests.faults.attacker import Attacker, Ticks
-from tests.faults.mutations import HANDLE, get_message, put_message, stage_message
+from tests.faults.mutations import HANDLE, get_message, owned_message, put_message, stage_message
 from tests.faults.servers import PATIENCE_SECONDS, Server
 
 import kolk
+from kolk.model.owner import Claim, OwnerRecord
 from kolk.wire import messages as m
+from kolk.wire import owners as o
 from kolk.wire import transactions as t
 
 MIB = 2**20
@@ -39,6 +41,7 @@ PARTS = kolk.Schema(
     [kolk.Column("day", "string"), kolk.Column("hour", "int"), kolk.Column("key", "int")],
     primary_key=["day", "hour", "key"],
 )
+OWNED = kolk.Schema([kolk.Column("id", "int"), kolk.Column("count", "bigint")], primary_key="id")
 EVENTS = kolk.Schema([kolk.Column("text", "string"), kolk.Column("number", "double")])
 
 
@@ -54,6 +57,7 @@ class Targets:
     event_batch: pa.RecordBatch
     scan: str
     token: str
+    owner: OwnerRecord
 
     @staticmethod
     def make(db: kolk.Database) -> "Targets":
@@ -70,7 +74,12 @@ class Targets:
         scan = rows.scan(nonce="target", ttl=SCAN_SECONDS)
         next(iter(scan))
         keys = batch.select(["key", "part"])
-        return Targets(rows.info.id, events.info.id, parts.info.id, batch, keys, event_batch, scan.id, scan.token)
+        owned = db.create_table("owned", OWNED, buckets=2, if_not_exists=True)
+        claim = Claim(owner="job", columns=["count"], ttl_seconds=86_400.0)
+        owner = db._link.service.begin_owner(owned.info.id, claim)
+        return Targets(
+            rows.info.id, events.info.id, parts.info.id, batch, keys, event_batch, scan.id, scan.token, owner
+        )
 
     def messages(self) -> list[bytes]:
         """Good ones, of every kind."""
@@ -85,10 +94,20 @@ class Targets:
             stage_message(self.rows, self.batch),
             stage_message(self.rows, self.keys, handle="1" * 32, action="delete", columns=[2]),
             stage_message(self.events, self.event_batch, handle="2" * 32),
+            *self._owned_messages(),
             get_message(self.rows, self.keys),
             get_message(self.rows, self.keys, names=["key", "price"]),
             get_message(self.rows, self.keys.select(["key"]).slice(0, 1), prefix=1),
             *(m.join(call).to_pybytes() for call in self._scan_calls()),
+        ]
+
+    def _owned_messages(self) -> list[bytes]:
+        rows = pa.RecordBatch.from_pylist([{"id": id, "count": 1} for id in range(6)], schema=OWNED.arrow)
+        who = (self.owner.table, self.owner.number, self.owner.fence)
+        return [
+            owned_message(*who, rows, columns=["count"]),
+            owned_message(*who, rows.select(["id"]), columns=["count"], action="delete", mode="overwrite", seq=2),
+            owned_message(*who, rows, columns=["count"], ticket=2**20 + 1, epoch=7),
         ]
 
     def _scan_calls(self) -> list[m.Call]:
@@ -134,8 +153,22 @@ class Targets:
             t.Commit(app="app", version=1, tables=[t.CommitTable(self.rows, ["3" * 32])], rows=6, checksum=1),
             t.Discard(handles=[HANDLE, "1" * 32]),
             t.ListTransactions(after="a"),
+            *self._owner_actions(),
         ]
         return [m.encode(head) for head in heads]
+
+    def _owner_actions(self) -> list[m.Action]:
+        """But for a beginning, which, changed, could take the columns of the good client."""
+        who = {"table": self.owner.table, "number": self.owner.number, "fence": self.owner.fence}
+        return [
+            o.CommitOwner(**who, epoch=0, seqs={"0": 1, "1": 1}, state=b"here"),
+            o.RenewOwner(**who),
+            o.BeginTask(**who, epoch=1, partition=3),
+            o.SealTask(**who, partition=3, ticket=2**20 + 3, seqs={"0": 1}, message=b"done"),
+            o.CommitTasks(**who, epoch=1, tasks={"0": (2**20 + 3, 1)}),
+            o.ReleaseOwner(table=self.owner.table, owner="nobody", number=9, fence=1),
+            o.ListOwners(after=("a", "b")),
+        ]
 
     def tickets(self) -> list[bytes]:
         """Good ones, all of which end."""

@@ -45,6 +45,7 @@ def targets(server):
 def wrong_answers(answers: list[tuple[str, KolkError | None]]) -> list[str]:
     """Those that are neither a success nor an error that says what the client did wrong. TimedOut is a hang."""
     expected = (InvalidInput, errors.NotFound, errors.AlreadyExists, errors.StaleTag, errors.SchemaChanged)
+    expected += (errors.OwnershipError,)
     return [f"{what}: {answer!r}"[:2_000] for what, answer in answers if answer and not isinstance(answer, expected)]
 
 
