@@ -5,6 +5,7 @@ A switch that never kills counts instead: with it a test knows that no step is l
 """
 
 import multiprocessing
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch,
 
 PATIENCE_SECONDS = 120
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in ("owner", "snapshot", "transaction")])
+_WORKERS = ("owner", "owner_server", "snapshot", "transaction")
+FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in _WORKERS])
 
 
 class CountingSwitch(KillSwitch):
@@ -43,6 +45,26 @@ class CountingSwitch(KillSwitch):
         with self._lock:
             self._seen[step] += 1
         return False
+
+
+class AimedSwitch(KillSwitch):
+    """A switch that can be aimed at another process, and then goes on by itself. Thread-safe as ``KillSwitch``."""
+
+    _victim: int | None = None
+
+    def aim(self, step: Step, occurrence: int, report: Path, victim: int | None) -> None:
+        """Count a step from now on; None is this process."""
+        assert victim is None or "HALF" not in step.name, "half of something is left only by who dies of it"
+        self._victim = victim
+        self.arm(step, occurrence, report=report)
+
+    def kill(self) -> None:
+        """See ``KillSwitch``."""
+        if self._victim is None:
+            super().kill()
+        else:
+            self.tell()
+            os.kill(self._victim, signal.SIGKILL)
 
 
 def opened(
