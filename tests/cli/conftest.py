@@ -8,6 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import kolk
 from kolk.cli.main import app
 
 PAGES = "page string, pv bigint, title string"
@@ -47,6 +48,13 @@ def pages(ok):
     ok("table", "create", "web.pages", "--columns", PAGES, "--primary-key", "page")
     ok("put", "web.pages", "-i", "csv", input="page,pv,title\n/,1,home\n/about,7,\n")
     return "web.pages"
+
+
+@pytest.fixture
+def db(folder, pages):
+    """The folder of the commands, in this process: so they see what is open, leased or staged."""
+    with kolk.connect(folder) as database:
+        yield database
 
 
 @pytest.fixture

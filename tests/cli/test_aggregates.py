@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.cli.output import lines
 
 COLUMNS = "page string, pv bigint sum, users bigint count(input = string), top bigint max, hits bigint count_rows"
 
@@ -11,10 +12,6 @@ COLUMNS = "page string, pv bigint sum, users bigint count(input = string), top b
 def counts(ok):
     ok("table", "create", "web.counts", "--columns", COLUMNS, "--primary-key", "page")
     return "web.counts"
-
-
-def rows(text):
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def row(ok, table, key="/"):
@@ -96,8 +93,8 @@ def test_the_changes_of_a_table_can_be_put_into_another(ok):
     ok("put", "copy", input=changes)
     ok("put", "sums", input=changes)
 
-    assert rows(ok("scan", "copy")) == [{"k": 1, "v": "c"}]
-    assert [one for one in rows(ok("scan", "sums")) if one["n"]] == [{"v": "c", "n": 1, "k": 1}]
+    assert lines(ok("scan", "copy")) == [{"k": 1, "v": "c"}]
+    assert [one for one in lines(ok("scan", "sums")) if one["n"]] == [{"v": "c", "n": 1, "k": 1}]
 
 
 def test_a_log_table_has_no_changes_to_take(run, ok):
@@ -156,7 +153,7 @@ def test_functions_are_given_by_options_and_by_ddl_alike(ok):
 
 
 def test_an_alter_adds_a_column_with_its_function_and_shows_it(ok, counts):
-    shown = rows(ok("table", "alter", counts, "--add", "best string max_by(by = top) after top"))
+    shown = lines(ok("table", "alter", counts, "--add", "best string max_by(by = top) after top"))
 
     assert {one["column"]: one["aggregate"] for one in shown}["best"] == "max_by(by = top)"
 
@@ -165,6 +162,6 @@ def test_the_tail_shows_states_as_they_change(ok, counts):
     ok("put", counts, input='{"page": "/", "pv": 1, "users": "ada", "top": 3}\n')
     ok("put", counts, input='{"page": "/", "pv": 2, "users": null, "top": 1}\n')
 
-    shown = [(one["_change_type"], one["pv"], one["users"]) for one in rows(ok("tail", counts, "-f", "jsonl"))]
+    shown = [(one["_change_type"], one["pv"], one["users"]) for one in lines(ok("tail", counts, "-f", "jsonl"))]
 
     assert shown == [("+I", 1, 1), ("-U", 1, 1), ("+U", 3, 1)]

@@ -5,17 +5,14 @@ import signal
 
 import pyarrow as pa
 import pytest
+from tests.cli.output import lines
 
 import kolk
 from kolk.server.run import Server
 
 
-def changes(text):
-    return [json.loads(line) for line in text.splitlines()]
-
-
 def kinds(text):
-    return [(one["_change_type"], one["page"], one["pv"]) for one in changes(text)]
+    return [(one["_change_type"], one["page"], one["pv"]) for one in lines(text)]
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_partitions_are_chosen_and_told_of_after_the_rows(ok, start, folder):
     ok("table", "create", "hits", "--columns", "day int, id int", "-k", "day,id", "--partition-by", "day")
     ok("put", "hits", "-i", "csv", input="day,id\n1,1\n2,1\n3,1\n")
 
-    chosen = changes(ok("tail", "hits", "--bootstrap", "--where", "day >= 2"))
+    chosen = lines(ok("tail", "hits", "--bootstrap", "--where", "day >= 2"))
     with Server.open(folder, kolk.ServerConfig(port=0, http_port=-1, drain_seconds=1)) as server:
         process = start("tail", "hits", "--bootstrap", "--follow", "--url", server.url)
         rows = [json.loads(process.stdout.readline())["day"] for _ in range(3)]

@@ -3,12 +3,10 @@
 import json
 import signal
 
+from tests.cli.output import lines
+
 import kolk
 from kolk.server.run import Server
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def pages_of(text):

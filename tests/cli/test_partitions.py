@@ -7,15 +7,12 @@ import json
 import signal
 
 import pytest
+from tests.cli.output import lines
 
 import kolk
 from kolk.server.run import Server
 
 HITS = "day date, id int, v string"
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture

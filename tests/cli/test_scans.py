@@ -5,6 +5,7 @@ import os
 from collections import Counter
 
 import pytest
+from tests.cli.output import lines
 
 import kolk
 from kolk.engine.database import Engine
@@ -17,10 +18,6 @@ from kolk.testing.clock import ManualClock
 
 MANY = 300_000
 """So many rows that no pipe or socket holds them: a scan that nobody takes them from waits in the middle."""
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture

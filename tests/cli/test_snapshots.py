@@ -3,7 +3,7 @@
 import json
 import sqlite3
 
-import pytest
+from tests.cli.output import lines
 
 import kolk
 from kolk.engine.database import Engine
@@ -13,17 +13,6 @@ from kolk.runtime.rng import Rng
 from kolk.server.run import Server
 from kolk.server.tokens import Tokens
 from kolk.testing.clock import ManualClock
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.fixture
-def db(folder, pages):
-    """The folder of the commands, in this process: so they see its leases."""
-    with kolk.connect(folder) as database:
-        yield database
 
 
 def findings(done):

@@ -4,14 +4,11 @@ import json
 import signal
 
 import pytest
-
-
-def changes(text):
-    return [json.loads(line) for line in text.splitlines()]
+from tests.cli.output import lines
 
 
 def kinds(text):
-    return [(one["_change_type"], one["page"]) for one in changes(text)]
+    return [(one["_change_type"], one["page"]) for one in lines(text)]
 
 
 @pytest.fixture
@@ -32,7 +29,7 @@ def test_the_last_changes_are_shown(ok, history):
 
 
 def test_a_change_has_its_kind_offset_time_and_bucket(ok, history):
-    first = changes(ok("tail", history))[0]
+    first = lines(ok("tail", history))[0]
 
     assert list(first) == ["_change_type", "_log_offset", "_commit_timestamp", "_bucket", "page", "pv", "title"]
     assert first["_bucket"] == "0"
@@ -74,8 +71,8 @@ def test_some_buckets_are_shown_if_one_says_so(run, ok):
     ok("table", "create", "t", "--columns", "page string", "-k", "page", "--buckets", "3")
     ok("put", "t", "-i", "csv", input="page\n" + "".join(f"{n}\n" for n in range(30)))
 
-    of_all = changes(ok("tail", "t", "-n", "100"))
-    of_two = changes(ok("tail", "t", "--from", "earliest", "--bucket", "0", "--bucket", "2"))
+    of_all = lines(ok("tail", "t", "-n", "100"))
+    of_two = lines(ok("tail", "t", "--from", "earliest", "--bucket", "0", "--bucket", "2"))
 
     assert len(of_all) == 30
     assert of_two == [one for one in of_all if one["_bucket"] in ("0", "2")]
@@ -99,7 +96,7 @@ def test_a_log_table_is_shown(ok):
     ok("table", "create", "events", "--columns", "what string")
     ok("put", "events", "-i", "csv", input="what\nclick\nclick\n")
 
-    assert [one["what"] for one in changes(ok("tail", "events"))] == ["click", "click"]
+    assert [one["what"] for one in lines(ok("tail", "events"))] == ["click", "click"]
 
 
 def test_ctrl_c_ends_a_follower_quietly_and_says_where(start, history):

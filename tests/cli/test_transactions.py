@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.cli.output import lines
 
 import kolk
 from kolk.model.grant import Grant
@@ -10,17 +11,6 @@ from kolk.runtime.clock import SystemClock
 from kolk.runtime.rng import Rng
 from kolk.server.run import Server
 from kolk.server.tokens import Tokens
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.fixture
-def db(folder, pages):
-    """The folder of the commands, in this process: so they see what is staged."""
-    with kolk.connect(folder) as database:
-        yield database
 
 
 @pytest.fixture

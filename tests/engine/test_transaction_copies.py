@@ -16,11 +16,6 @@ from kolk.testing.faults import Call
 FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 
-def times(tx, table):
-    """How often each row was put."""
-    return {row["times"] for row in tx.rows(table).values()}
-
-
 # --- backups, snapshots, retention
 
 
@@ -44,12 +39,12 @@ def test_what_was_committed_before_a_backup_is_known_after_it(tx):
     restored(tx)
 
     table, log = tx.db.table("t"), tx.db.table("log")
-    assert times(tx, table) == {1}
+    assert tx.times(table) == {1}
     assert tx.committed(table, events(1), version=4).verdict is Verdict.DUPLICATE
     assert tx.committed(table, events(2), version=4).verdict is Verdict.DUPLICATE_DIFFERENT
     assert tx.committed(log, [{"k": 1, "n": 1}], version=6).verdict is Verdict.DUPLICATE
     assert tx.committed(table, events(1), version=5).verdict is Verdict.COMMITTED
-    assert times(tx, table) == {2}
+    assert tx.times(table) == {2}
     assert tx.files() == set()
 
 
@@ -80,15 +75,15 @@ def test_commits_while_a_backup_is_made_are_in_it_and_known_or_neither(tx, momen
 
     one, other = tx.db.table("one"), tx.db.table("other")
     has_it = {"between": (False, True), "after": (False, False)}[moment]
-    assert times(tx, one) == {1}
-    assert times(tx, other) == ({1} if has_it[1] else set())
+    assert tx.times(one) == {1}
+    assert tx.times(other) == ({1} if has_it[1] else set())
     handles = [(each, [tx.staged(each, events(2), version=2)]) for each in (one, other)]
     if moment == "between":
         with pytest.raises(MixedVersions):
             tx.commit(handles, version=2)
     else:
         assert tx.commit(handles, version=2).verdict is Verdict.COMMITTED
-        assert times(tx, one) == {2}
+        assert tx.times(one) == {2}
     assert tx.committed(one, events(3), app="b").verdict is Verdict.COMMITTED
 
 
@@ -103,7 +98,7 @@ def test_a_backup_waits_for_a_commit_that_is_not_finished(tx):
     restored(tx)
 
     table = tx.db.table("t")
-    assert times(tx, table) == {1}
+    assert tx.times(table) == {1}
     assert tx.committed(table, events(1)).verdict is Verdict.DUPLICATE
     assert tx.transactions.commits.pending() == []
 
@@ -124,7 +119,7 @@ def test_snapshots_and_leases_show_whole_transactions_and_lead_on(tx):
         shutil.rmtree(kv)
     tx.open_engine()
     table = tx.db.table("t")
-    assert times(tx, table) == {6}
+    assert tx.times(table) == {6}
     assert tx.committed(table, events(1), app="b", version=2).verdict is Verdict.DUPLICATE
     tx.check()
 
@@ -144,7 +139,7 @@ def test_the_log_is_trimmed_beside_a_commit_that_is_not_finished(transaction_ben
 
     table = tx.db.table("t")
     tx.engine.tick()
-    assert times(tx, table) == {5}
+    assert tx.times(table) == {5}
     assert all(each["start"] > 0 for each in table.describe()["offsets"].values())
     assert tx.committed(table, events(1), version=4).verdict is Verdict.DUPLICATE
     tx.check(table)

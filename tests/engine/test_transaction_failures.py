@@ -17,11 +17,6 @@ from kolk.testing.meta import Outcome
 FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 
-def times(tx, table):
-    """How often each row was put."""
-    return {row["times"] for row in tx.rows(table).values()}
-
-
 # --- before the record: nothing happened
 
 
@@ -42,7 +37,7 @@ def test_a_disk_that_fails_while_rows_are_staged_or_sealed_leaves_nothing(tx, ca
     assert tx.transactions.stagings.listed() == []
     assert tx.transactions.stagings.bytes == 0
     assert tx.committed(table, events(1)).verdict is Verdict.COMMITTED
-    assert times(tx, table) == {1}
+    assert tx.times(table) == {1}
 
 
 def test_a_put_that_could_not_be_staged_takes_the_rows_before_it_along(tx):
@@ -74,7 +69,7 @@ def test_a_record_that_is_refused_leaves_everything_as_it_was(tx):
     assert tx.rows(table) == {}
     assert tx.files() == {handle}
     assert tx.commit([(table, [handle])]).verdict is Verdict.COMMITTED
-    assert times(tx, table) == {1}
+    assert tx.times(table) == {1}
     tx.check()
 
 
@@ -106,14 +101,14 @@ def test_a_record_of_unknown_outcome_stops_its_buckets_until_that_is_known(tx, o
 
     is_committed = outcome is Outcome.WRITTEN
     assert tx.committed(other, events(1), app="b").verdict is Verdict.COMMITTED
-    assert times(tx, table) == ({1} if is_committed else set())
+    assert tx.times(table) == ({1} if is_committed else set())
     again = tx.committed(table, events(1))
     assert again.verdict is (Verdict.DUPLICATE if is_committed else Verdict.COMMITTED)
-    assert times(tx, table) == {1}
+    assert tx.times(table) == {1}
     tx.check()
     tx.crash()
     tx.check()
-    assert times(tx, tx.db.table("t")) == {1}
+    assert tx.times(tx.db.table("t")) == {1}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.WRITTEN])
@@ -130,7 +125,7 @@ def test_what_became_of_a_record_is_decided_at_the_next_start_too(tx, outcome):
     table = tx.db.table("t")
     again = tx.committed(table, events(1))
     assert again.verdict is (Verdict.DUPLICATE if outcome is Outcome.WRITTEN else Verdict.COMMITTED)
-    assert times(tx, table) == {1}
+    assert tx.times(table) == {1}
     tx.check()
 
 
@@ -176,11 +171,11 @@ def test_a_bucket_that_fails_after_the_record_stops_and_has_its_share_before_it_
     elif how == "retry":
         assert tx.committed(table, events(2), version=2).verdict is Verdict.DUPLICATE
     table = tx.db.table("t")
-    assert times(tx, table) == {2}
+    assert tx.times(table) == {2}
     assert tx.committed(table, events(2), version=2).verdict is Verdict.DUPLICATE
-    assert times(tx, table) == {2}
+    assert tx.times(table) == {2}
     assert tx.committed(table, events(3), version=3).verdict is Verdict.COMMITTED
-    assert times(tx, table) == {3}
+    assert tx.times(table) == {3}
     assert tx.files() == set()
     tx.check()
 
@@ -223,7 +218,7 @@ def test_a_commit_whose_bucket_is_dropped_before_it_has_its_share_is_finished_wi
     if what == "partition":
         assert {key: row["n"] for key, row in tx.rows(table).items()} == {("a", 1): 2}
     tx.crash()
-    assert times(tx, tx.db.table("kept")) == {1}
+    assert tx.times(tx.db.table("kept")) == {1}
     tx.check()
 
 
@@ -268,7 +263,7 @@ def test_a_bucket_whose_staged_share_is_damaged_refuses_to_serve_and_says_so(tx,
     tx.close()
     damaged.write_bytes(path.read_bytes())
     tx.open_engine()
-    assert times(tx, tx.db.table("t")) == {1}
+    assert tx.times(tx.db.table("t")) == {1}
     tx.check()
 
 
@@ -355,7 +350,7 @@ def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monke
         tx.engine.discard([handle])
 
         table.put(events(1))
-        assert times(tx, table) == {2 * version}
+        assert tx.times(table) == {2 * version}
         assert tx.committed(table, events(1), version=version).verdict is Verdict.DUPLICATE
         tx.check()
     tx.crash()

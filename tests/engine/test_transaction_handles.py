@@ -2,10 +2,9 @@
 
 import threading
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
-from tests.engine.transaction_bench import PLAIN, events
+from tests.engine.transaction_bench import DAY, PLAIN, events, plain
 
 from kolk.client.writes import put_write
 from kolk.errors import (
@@ -19,24 +18,6 @@ from kolk.errors import (
 from kolk.model.options import MergeMode
 from kolk.model.transaction import CommitRequest, Staging, Verdict
 from kolk.model.write import Action
-
-DAY = timedelta(days=1).total_seconds()
-
-
-def put(table, n, keys=range(6)):
-    table.put([{"k": k, "n": n, "s": f"s{n}"} for k in keys])
-
-
-def plain(n, keys=range(6)):
-    return [{"k": k, "n": n, "s": f"s{n}"} for k in keys]
-
-
-def headers(tx, table):
-    info = table.info
-    for bucket in tx.engine._partitions.buckets(info):
-        with tx.engine._tablets.use_one(info, bucket) as tablet:
-            yield from ((bucket.name, header) for header in tx.frames(tablet))
-
 
 # --- handles
 

@@ -1,9 +1,7 @@
 """What a transaction writes, of every kind of table and write, and what it refuses before anything happens."""
 
-from datetime import timedelta
-
 import pytest
-from tests.engine.transaction_bench import DAYS, EVENTS, PLAIN, TOTALS, events
+from tests.engine.transaction_bench import DAYS, EVENTS, PLAIN, TOTALS, events, plain, put
 
 import kolk
 from kolk.errors import (
@@ -14,24 +12,6 @@ from kolk.errors import (
     TooLarge,
 )
 from kolk.model.transaction import Verdict
-
-DAY = timedelta(days=1).total_seconds()
-
-
-def put(table, n, keys=range(6)):
-    table.put([{"k": k, "n": n, "s": f"s{n}"} for k in keys])
-
-
-def plain(n, keys=range(6)):
-    return [{"k": k, "n": n, "s": f"s{n}"} for k in keys]
-
-
-def headers(tx, table):
-    info = table.info
-    for bucket in tx.engine._partitions.buckets(info):
-        with tx.engine._tablets.use_one(info, bucket) as tablet:
-            yield from ((bucket.name, header) for header in tx.frames(tablet))
-
 
 BAD = {
     "overflow": (TOTALS, {"merge_engine": "aggregation"}, {**events(1, [3])[0], "total": 2**63 - 1}, AggregateOverflow),
@@ -248,7 +228,7 @@ def test_rows_too_many_for_one_put_become_several_frames_of_one_group(transactio
 
     assert tx.commit([(table, handles)]).verdict is Verdict.COMMITTED
 
-    [frames] = [[h for _, h in headers(tx, table)]]
+    [frames] = [[h for _, h in tx.headers(table)]]
     assert len(frames) == 4
     assert {row["total"] for row in tx.rows(table).values()} == {10}
     assert {row["names"] for row in tx.rows(table).values()} == {"1,2,3,4"}
@@ -283,4 +263,4 @@ def test_a_thousand_handles_are_one_commit(tx):
     assert sum(row["total"] for row in rows.values()) == 1_000
     assert rows[3,]["names"] == ",".join(str(n) for n in range(3, 1_000, 7)), "in the order of the handles"
     assert tx.files() == set()
-    assert len({header.tag for _, header in headers(tx, table)}) == 1
+    assert len({header.tag for _, header in tx.headers(table)}) == 1

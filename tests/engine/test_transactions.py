@@ -2,10 +2,9 @@
 
 import errno
 import threading
-from datetime import timedelta
 
 import pytest
-from tests.engine.transaction_bench import DAYS, PLAIN, events
+from tests.engine.transaction_bench import DAY, DAYS, PLAIN, events, plain, put
 
 import kolk
 from kolk.errors import (
@@ -19,24 +18,6 @@ from kolk.errors import (
 from kolk.model.ids import PlainTag, TransactionTag
 from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
-
-DAY = timedelta(days=1).total_seconds()
-
-
-def put(table, n, keys=range(6)):
-    table.put([{"k": k, "n": n, "s": f"s{n}"} for k in keys])
-
-
-def plain(n, keys=range(6)):
-    return [{"k": k, "n": n, "s": f"s{n}"} for k in keys]
-
-
-def headers(tx, table):
-    info = table.info
-    for bucket in tx.engine._partitions.buckets(info):
-        with tx.engine._tablets.use_one(info, bucket) as tablet:
-            yield from ((bucket.name, header) for header in tx.frames(tablet))
-
 
 # --- rules
 
@@ -59,7 +40,7 @@ def test_every_put_beside_transactions_has_a_frame_of_its_own(tx):
     for thread in threads:
         thread.join()
 
-    tags = [header.tag for _, header in headers(tx, table)]
+    tags = [header.tag for _, header in tx.headers(table)]
     assert len(tags) == len(set(tags)) == 8
     assert sum(isinstance(tag, PlainTag) for tag in tags) == 4
     tx.check()
@@ -75,7 +56,7 @@ def test_a_transaction_that_changes_nothing_is_in_the_log_of_every_participant(t
 
     assert result.verdict is Verdict.COMMITTED
     assert table.describe()["offsets"] == ends
-    frames = [header for _, header in headers(tx, table) if isinstance(header.tag, TransactionTag)]
+    frames = [header for _, header in tx.headers(table) if isinstance(header.tag, TransactionTag)]
     assert [frame.rows for frame in frames] == [0, 0, 0]
     assert sum(batch.num_rows for batch in table.changelog(start="earliest")) == 12
     put(table, 2, range(12))

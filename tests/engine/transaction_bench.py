@@ -1,5 +1,6 @@
 """An engine whose disk, catalog and clock do as they are told, for tests of transactions, and ways to look at it."""
 
+from datetime import timedelta
 from itertools import count, pairwise
 
 import kolk
@@ -29,11 +30,22 @@ TOTALS = kolk.Schema(
 PLAIN = kolk.Schema([kolk.Column("k", "int"), kolk.Column("n", "bigint"), kolk.Column("s", "string")], "k")
 EVENTS = kolk.Schema([kolk.Column("k", "int"), kolk.Column("n", "bigint")])
 DAYS = kolk.Schema([kolk.Column("day", "string"), kolk.Column("k", "int"), kolk.Column("n", "bigint")], ["day", "k"])
+DAY = timedelta(days=1).total_seconds()
 
 
 def events(n, keys=range(12)):
     """A row of input for each key."""
     return [{"k": k, "total": n, "most": n * k, "last": f"l{n}", "names": f"{n}"} for k in keys]
+
+
+def plain(n, keys=range(6)):
+    """A row of a table without functions for each key."""
+    return [{"k": k, "n": n, "s": f"s{n}"} for k in keys]
+
+
+def put(table, n, keys=range(6)):
+    """The same, put beside all transactions."""
+    table.put(plain(n, keys))
 
 
 class TransactionBench:
@@ -130,6 +142,10 @@ class TransactionBench:
         keys = table.schema.primary_key
         return {tuple(row[name] for name in keys): row for row in table.scan().to_arrow().to_pylist()}
 
+    def times(self, table):
+        """How often rows were put."""
+        return {row["times"] for row in self.rows(table).values()}
+
     def replayed(self, table):
         """What the changelog makes, each change checked against what is there before it."""
         state, times = {}, {}
@@ -155,6 +171,12 @@ class TransactionBench:
     def frames(self, tablet):
         """The headers of a log, to its very end."""
         return [frame.header for frame in tablet.log.read(tablet.log.start, limit_bytes=2**40)]
+
+    def headers(self, table):
+        """Those of all buckets of a table, each with its bucket's name."""
+        for bucket in self.engine._partitions.buckets(table.info):
+            with self.engine._tablets.use_one(table.info, bucket) as tablet:
+                yield from ((bucket.name, header) for header in self.frames(tablet))
 
     def check(self, *tables):
         """Invariants 1, 2, 3 and 8: of every table that there is, or of these."""

@@ -1,7 +1,4 @@
-"""What a process does that dies at a step of taking, leasing, letting go, dropping or restoring snapshots.
-
-It is forked from a server that has imported everything already, because importing takes longer than all the rest.
-"""
+"""What a process does that dies at a step of taking, leasing, letting go, dropping or restoring snapshots."""
 
 import json
 import os
@@ -11,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faults.killing import opened
+
 import kolk
 from kolk.client.database import Database
-from kolk.engine.database import Engine
-from kolk.runtime.folder import Folder
-from kolk.runtime.rng import Rng
-from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
+from kolk.testing.faults import KillSwitch, Step
 
 CONFIG = kolk.EngineConfig(kv_block_cache_bytes=2**22, kv_write_buffer_bytes=2**22, log_segment_bytes=4_096)
 SCHEMA = kolk.Schema([kolk.Column("id", "int"), kolk.Column("n", "int"), kolk.Column("pad", "string")], "id")
@@ -29,18 +25,6 @@ TTL_SECONDS = 86_400.0
 def rows(n: int, ids: range = range(40)) -> list[dict[str, Any]]:
     """A row for each id, all alike."""
     return [{"id": id, "n": n, "pad": "x" * 100} for id in ids]
-
-
-def opened(folder: Path, switch: KillSwitch) -> tuple[Engine, Database]:
-    """The database, with the switch wherever anything is written."""
-    engine = Engine(
-        Folder(folder),
-        CONFIG,
-        disk=KillingDisk(switch),
-        open_kv=lambda path, memory: KillingKv(path, memory, switch),
-        open_meta=lambda path: KillingMeta(path, switch),
-    )
-    return engine, Database(engine, engine.close, Rng())
 
 
 def take(db: Database) -> None:
@@ -84,15 +68,14 @@ DEEDS: dict[str, Callable[[Database], None]] = {
 }
 
 
-def die(folder: str, deed: str, step: str, occurrence: int, report: str) -> None:
+def die(folder: Path, step: Step, occurrence: int, report: Path, deed: str) -> None:
     """Do it, and die at this step; what is acknowledged before is in the folder already."""
-    switch = KillSwitch(Step(step), occurrence, report=Path(report))
-    _, db = opened(Path(folder), switch)
+    _, db = opened(folder, CONFIG, KillSwitch(step, occurrence, report=report))
     DEEDS[deed](db)
     os._exit(0)
 
 
-def live(folder: str, seed: int, account: str) -> None:
+def live(folder: Path, seed: int, account: Path) -> None:
     """Put, take, lease, release and drop at random until somebody kills the process, and note what is done."""
     rng = random.Random(seed)
     handle = os.open(account, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -101,7 +84,7 @@ def live(folder: str, seed: int, account: str) -> None:
         os.write(handle, json.dumps(what).encode() + b"\n")
 
     try:
-        engine, db = opened(Path(folder), KillSwitch())
+        engine, db = opened(folder, CONFIG)
         table = db.table("t")
         service, number = db._link.service, table.info.id
         for _ in range(1_000_000):

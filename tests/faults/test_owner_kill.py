@@ -1,124 +1,97 @@
-"""kill -9 at every step of an owner: of beginning, writing, committing, closing, being evicted.
+"""kill -9 at every step of an owner: of beginning, being undone, writing, committing, leaving, and of its tasks.
 
-After the restart the owner begins again, writes what is not committed, and commits: the table is that of one clean run,
-and so is what its changelog makes.
+Two owners have different columns of one table, with other functions, and both have left an epoch uncommitted. One of
+them is at work when the process dies. The other one is not touched by what becomes of it: it goes on after the restart
+as if nothing had happened. Who was at work begins again, finds what it had committed and nothing else, and writes the
+rest: the table is that of one clean run, and so is what its changelog makes.
 """
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
+from collections import Counter
 
 import pytest
-from tests.faults.owner_worker import KEYS, TTL, Job, open_engine, prepared
+from tests.faults.campaign import IS_FULL, write_figures
+from tests.faults.killing import CountingSwitch, killed, opened
+from tests.faults.owner_points import WRITES, named, points
+from tests.faults.owner_witness import check_recovery, go_on, haunt
+from tests.faults.owner_worker import ACTIONS, CONFIG, OWNED, TTL, act, clean_run, die, prepared, rows
 
 from kolk.testing.clock import ManualClock
-from kolk.testing.faults import KillSwitch, Step
+from kolk.testing.faults import Step
 
-FULL = os.environ.get("KOLK_FULL") == "1"
-RECORDS = (Step.BEFORE_RECORD, Step.AFTER_RECORD)
-FRAMES = (
-    Step.BEFORE_APPEND, Step.HALF_APPEND, Step.AFTER_APPEND, Step.BEFORE_SYNC, Step.AFTER_SYNC, Step.BEFORE_APPLY,
-    Step.AFTER_APPLY,
-)  # fmt: skip
-# How many records and frames each action writes. Two buckets are undone with an image frame and a done mark each.
-WRITES = {
-    "begin": (2, 4),
-    "other columns": (2, 4),
-    "evict": (5, 4),
-    "write": (0, 4),
-    "commit": (1, 0),
-    "rest": (2, 4),
-    "release": (3, 4),
-}
-ALL = [
-    (action, step, occurrence)
-    for action, (records, frames) in WRITES.items()
-    for steps, count in ((RECORDS, records), (FRAMES, frames))
-    for step in steps
-    for occurrence in range(1, count + 1)
-]
+# After each record, and within and after a frame of each action, of another bucket each time.
 SOME = [
-    *[case for case in ALL if case[0] == "begin" and case[1] in (Step.AFTER_RECORD, Step.HALF_APPEND)],
-    *[case for case in ALL if case[0] == "evict" and case[1] in (Step.AFTER_RECORD,)],
-    *[case for case in ALL if case[0] in ("write", "rest", "release") and case[1:] in ((Step.AFTER_APPEND, 2),)],
-    *[case for case in ALL if case[0] == "commit" and case[1] in RECORDS],
-    ("other columns", Step.AFTER_RECORD, 1),
-    ("release", Step.BEFORE_RECORD, 3),
+    (action, step, occurrence)
+    for turn, action in enumerate(WRITES)
+    for step, occurrences in (
+        (Step.BEFORE_RECORD, range(1, 2) if action.startswith("commit") else ()),
+        (Step.AFTER_RECORD, range(1, WRITES[action][0] + 1)),
+        (Step.HALF_APPEND, [1 + 3 * turn % WRITES[action][1]] if WRITES[action][1] else []),
+        (Step.AFTER_APPLY, [1 + 5 * turn % WRITES[action][1]] if WRITES[action][1] else []),
+    )
+    for occurrence in occurrences
 ]
+POINTS = [point for action in ACTIONS for point in points(action)] if IS_FULL else SOME
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory):
+def made(tmp_path_factory):
+    """The folder, and what the owners have in their hands."""
     folder = tmp_path_factory.mktemp("owners") / "data"
-    prepared(folder)
-    return folder
+    return folder, prepared(folder)
 
 
-def contents(table):
-    """The rows, and those that the changelog makes."""
-    with table.scan() as scan:
-        rows = {row["k"]: (row["pv"], row["note"], row["title"]) for row in scan.to_arrow().to_pylist()}
-    replayed = {}
-    for batch in table.changelog():
-        for row in batch.to_pylist():
-            if row["_change_type"] == "-D":
-                del replayed[row["k"]]
-            elif row["_change_type"] != "-U":
-                replayed[row["k"]] = (row["pv"], row["note"], row["title"])
-    assert replayed == rows
-    return rows
+@pytest.fixture
+def folder(made, tmp_path):
+    shutil.copytree(made[0], tmp_path / "data")
+    return tmp_path / "data"
 
 
-def clean_run(*, epochs=(0, 1)):
-    titles = {key: "y" if key % 5 == 0 else "x" if key % 3 == 0 else None for key in KEYS}
-    pv, note = sum(10**epoch for epoch in epochs), ",".join(f"e{epoch}" for epoch in epochs)
-    return {key: (pv, note, titles[key]) for key in KEYS}
+@named([point for point in POINTS if point[0] != "work together"])
+def test_an_owner_that_dies_goes_on_as_if_it_had_not_and_the_other_one_notices_nothing(
+    made, folder, action, step, occurrence
+):
+    killed(folder, step, occurrence, die, action)
 
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    ("action", "step", "occurrence"),
-    ALL if FULL else SOME,
-    ids=lambda value: value.value.replace(" ", "-") if isinstance(value, Step) else str(value).replace(" ", "-"),
-)
-def test_an_owner_that_dies_goes_on_as_if_it_had_not(template, tmp_path, action, step, occurrence):
-    folder, report = tmp_path / "data", tmp_path / "report"
-    shutil.copytree(template, folder)
-    worker = [sys.executable, "-m", "tests.faults.owner_worker", str(folder), action, step.value, str(occurrence)]
-
-    died = subprocess.run([*worker, str(report)], timeout=100, check=False, stderr=subprocess.PIPE, text=True)
-
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    assert report.read_text().strip() == step.value
     clock = ManualClock()
-    engine = open_engine(folder, KillSwitch(), clock)
-    try:
+    engine, db = opened(folder, CONFIG, clock=clock)
+    with db:
+        go_on(made[1]["b"], engine)
+        haunt(made[1]["a"], engine)
         clock.advance(seconds=TTL + 1)
-        was_released = action == "release" and not [lock for lock in engine.list_owners() if lock.owner == "a"]
-        job = Job(engine)
-        is_forgotten = job.record.fence == 1
-        assert was_released or not is_forgotten
-        undone = clean_run(epochs=(0, 1) if job.record.committed == 1 else (0,))
-        assert contents(job.table) == undone
-        if job.record.committed < 1:
-            job.write(1)
-            job.commit(1)
-        assert contents(job.table) == clean_run()
-        assert engine.owners._records[job.table.info.id, "a"].state == b"through 1"
-        job = Job(engine)
-        assert contents(job.table) == clean_run()
-    finally:
-        engine.close()
+        [a] = check_recovery(db, engine, "a")
+        assert a.record.fence > 1 or action == "release", "only who was released is forgotten"
+    write_figures("kill -9 at a step of an owner", times=1, lost=0, duplicated=0)
 
 
-def test_the_actions_write_what_the_matrix_says(template, tmp_path):
-    """Else a step would be left out: one more occurrence than there are is never reached."""
-    for action, (records, frames) in WRITES.items() if FULL else [("evict", WRITES["evict"])]:
-        for step, count in ((Step.BEFORE_RECORD, records), (Step.BEFORE_APPLY, frames)):
-            folder = tmp_path / f"{action}-{step.name}"
-            shutil.copytree(template, folder)
-            worker = [sys.executable, "-m", "tests.faults.owner_worker", str(folder), action, step.value]
-            died = subprocess.run([*worker, str(count + 1), str(tmp_path / "report")], timeout=100, check=False)
-            assert died.returncode == 0, (action, step)
+@named([point for point in POINTS if point[0] == "work together"])
+def test_two_owners_that_die_together_go_on_each_from_its_own_commit(folder, action, step, occurrence):
+    killed(folder, step, occurrence, die, action)
+
+    engine, db = opened(folder, CONFIG, clock=ManualClock())
+    with db:
+        check_recovery(db, engine, *OWNED)
+    write_figures("kill -9 at a step of an owner", times=1, lost=0, duplicated=0)
+
+
+@pytest.mark.parametrize("action", ACTIONS if IS_FULL else ["evict", "work together", "try tasks again"])
+def test_no_step_of_an_action_is_left_out(folder, action):
+    switch = CountingSwitch()
+    acting = act(folder, action, switch)
+    next(acting)
+    switch.counted()
+
+    engine = next(acting)
+
+    assert switch.counted() == Counter(step for _, step, _ in points(action))
+    engine.close()
+
+
+def test_both_owners_have_rows_of_their_own_in_every_epoch_and_rows_in_common():
+    """Else taking back what one of them left could not go wrong."""
+    keys = {(owner, epoch): {row["k"] for row in rows(owner, epoch)} for owner in OWNED for epoch in range(2)}
+
+    for mine in keys:
+        assert keys[mine] - set().union(*(keys[other] for other in keys if other != mine))
+    assert set.intersection(*keys.values())
+    assert clean_run() not in (clean_run(a=(0,)), clean_run(b=(0,)))

@@ -6,15 +6,15 @@ also starts it again, and changes rows before and behind the reader before the r
 
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.relay import Relay
+from tests.faults.relay import Relay, lost_answer
 from tests.faults.servers import PATIENCE_SECONDS, Server
 from tests.spec.replica import Key, Moments, Replica, Row, by_key
 
@@ -387,11 +387,11 @@ def test_an_answer_that_is_lost_is_given_again_and_opens_no_second_scan(scene):
         table = opened.enter_context(kolk.connect(relay.url, timeout=TIMEOUT_SECONDS)).table(scene.table.name)
         before = scene.db.status()["scans"]
 
-        with lost_answer(scene, relay, "opened"):
+        with lost_answer(relay, more(scene, "opened")):
             scan = table.scan(limit=10_000)
         batches = iter(scan)
         found = [next(batches)]
-        with lost_answer(scene, relay, "rows"):
+        with lost_answer(relay, more(scene, "rows")):
             found.append(next(batches))
         found += batches
 
@@ -400,19 +400,7 @@ def test_an_answer_that_is_lost_is_given_again_and_opens_no_second_scan(scene):
     check(scene, scan, pa.Table.from_batches(found), {"limit": 10_000})
 
 
-@contextmanager
-def lost_answer(scene: Scene, relay: Relay, counted: str) -> Iterator[None]:
-    """What the server answers within the block is lost once: the wire is cut when the server has counted it."""
+def more(scene: Scene, counted: str) -> Callable[[], bool]:
+    """Whether the server has counted more than it has now."""
     before = scene.db.status()["scans"][counted]
-
-    def cut() -> None:
-        Ticks(PATIENCE_SECONDS, 0.01).until(lambda: scene.db.status()["scans"][counted] > before)
-        relay.cut()
-
-    relay.mute()
-    cutter = threading.Thread(target=cut)
-    cutter.start()
-    try:
-        yield
-    finally:
-        cutter.join()
+    return lambda: scene.db.status()["scans"][counted] > before

@@ -5,7 +5,6 @@ is listed leads to the present with its changelog, and no file is there that nob
 """
 
 import json
-import multiprocessing
 import random
 import shutil
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.faults.campaign import write_figures
+from tests.faults.killing import FORKS, killed
 from tests.faults.snapshot_worker import BUCKETS, CONFIG, HOLDER, LEASE, SCHEMA, TTL_SECONDS, die, live, rows
 from tests.spec.kept import follow, numbers, present, same_rows
 from tests.spec.replica import by_key
@@ -27,12 +27,9 @@ from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.faults import Step
 
-PATIENCE_SECONDS = 120
 KILLS = 6
 KILLS_LONG = 200
 AT_RANDOM, AT_A_STEP = "kill -9 among snapshots and leases", "kill -9 at a step of a snapshot or a lease"
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.faults.snapshot_worker"])
 
 TAKING = [
     (Step.BEFORE_FLUSH, 1),
@@ -191,27 +188,13 @@ def expected(made):
         return present(opened.table)
 
 
-def killed(folder: Path, deed: str, step: Step, occurrence: int) -> None:
-    """Let a process die at a step of a deed; that it was there it has written down."""
-    report = folder.parent / "report"
-    process = _forks.Process(target=die, args=(str(folder), deed, step.value, occurrence, str(report)))
-    process.start()
-    try:
-        process.join(PATIENCE_SECONDS)
-        assert process.exitcode == -signal.SIGKILL, f"{deed} was done, and never was {step.value} {occurrence}"
-    finally:
-        process.kill()
-        process.join()
-    assert report.read_text() == f"{step.value}\n"
-
-
 def named(steps: list[tuple[Step, int]]) -> Any:
     return pytest.mark.parametrize(("step", "occurrence"), steps, ids=lambda part: getattr(part, "value", part))
 
 
 @named(TAKING)
 def test_a_snapshot_is_there_or_not_when_the_process_dies_while_it_is_taken(folder, expected, step, occurrence):
-    killed(folder, "take", step, occurrence)
+    killed(folder, step, occurrence, die, "take")
 
     with Opened(folder) as opened:
         assert present(opened.table) == expected
@@ -236,7 +219,7 @@ def test_a_snapshot_is_there_or_not_when_the_process_dies_while_it_is_taken(fold
 def test_a_lease_is_as_before_or_as_after_when_the_process_dies_while_it_is_written(
     folder, expected, deed, step, occurrence
 ):
-    killed(folder, deed, step, occurrence)
+    killed(folder, step, occurrence, die, deed)
 
     is_done = step is Step.AFTER_RECORD
     with Opened(folder) as opened:
@@ -264,7 +247,7 @@ def test_a_lease_is_as_before_or_as_after_when_the_process_dies_while_it_is_writ
 def test_what_a_lease_kept_goes_in_the_end_when_the_process_dies_while_it_is_dropped(
     folder, expected, step, occurrence
 ):
-    killed(folder, "drop_lease", step, occurrence)
+    killed(folder, step, occurrence, die, "drop_lease")
 
     with Opened(folder) as opened:
         assert present(opened.table) == expected
@@ -283,7 +266,7 @@ def test_what_a_lease_kept_goes_in_the_end_when_the_process_dies_while_it_is_dro
 def test_a_table_with_snapshots_is_there_or_gone_when_the_process_dies_while_it_is_dropped(
     folder, expected, step, occurrence
 ):
-    killed(folder, "drop_table", step, occurrence)
+    killed(folder, step, occurrence, die, "drop_table")
 
     with Opened(folder) as opened:
         if (step, occurrence) == (Step.BEFORE_RECORD, 1):
@@ -318,7 +301,7 @@ def without_kv(folder):
 
 @named(RESTORING)
 def test_a_kv_comes_back_whole_when_the_process_dies_while_it_is_restored(without_kv, expected, step, occurrence):
-    killed(without_kv, "restore", step, occurrence)
+    killed(without_kv, step, occurrence, die, "restore")
 
     for _ in range(2):
         with Opened(without_kv) as opened:
@@ -390,7 +373,7 @@ def kill_at_random(tmp_path: Path, rng: random.Random, kills: int) -> None:
         opened.db.create_table("t", SCHEMA, buckets=BUCKETS, options={"table.log.max-bytes": "1"})
     ledger, leased = Ledger(tmp_path / "account"), 0
     for death in range(kills):
-        process = _forks.Process(target=live, args=(str(folder), death, str(ledger.path)))
+        process = FORKS.Process(target=live, args=(folder, death, ledger.path))
         process.start()
         process.join(rng.uniform(0.1, 1.5))
         process.kill()

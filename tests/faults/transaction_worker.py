@@ -1,7 +1,4 @@
-"""What a process does that dies at a step of a transaction: of staging, committing, clearing up or recovering.
-
-It is forked from a server that has imported everything already, because importing takes longer than all the rest.
-"""
+"""What a process does that dies at a step of a transaction: of staging, committing, clearing up or recovering."""
 
 import json
 import os
@@ -11,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.faults.killing import opened
+
 import kolk
 from kolk.client.database import Database
-from kolk.engine.database import Engine
-from kolk.runtime.folder import Folder
-from kolk.runtime.rng import Rng
-from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
+from kolk.client.writes import put_write
+from kolk.model.options import MergeMode
+from kolk.model.transaction import CommitRequest, Staging
+from kolk.testing.faults import KillSwitch, Step
 
 CONFIG = kolk.EngineConfig(kv_block_cache_bytes=2**22, kv_write_buffer_bytes=2**22, put_rows_max=30)
 TOTALS, VISITS = "totals", "visits"
@@ -54,18 +53,6 @@ def rows(version: int, keys: Sequence[int] = range(20)) -> list[Row]:
     ]
 
 
-def opened(folder: Path, switch: KillSwitch) -> tuple[Engine, Database]:
-    """The database, with the switch wherever anything is written."""
-    engine = Engine(
-        Folder(folder),
-        CONFIG,
-        disk=KillingDisk(switch),
-        open_kv=lambda path, memory: KillingKv(path, memory, switch),
-        open_meta=lambda path: KillingMeta(path, switch),
-    )
-    return engine, Database(engine, engine.close, Rng())
-
-
 def create_tables(db: Database) -> None:
     """Two tables of three buckets each, with a version of each."""
     for name in (TOTALS, VISITS):
@@ -83,37 +70,54 @@ def transact(db: Database, version: int, app: str = APP, *, truncates: bool = Fa
     return tx.verdict
 
 
-def die(folder: str, step: str, occurrence: int, report: str, version: int, truncates: bool) -> None:
+def staged_beside(db: Database) -> CommitRequest:
+    """What another application has staged and sealed, of some columns of both tables, and is about to commit."""
+    service, columns, handles = db._link.service, ("names", "seen"), {}
+    for number, name in enumerate((TOTALS, VISITS)):
+        info = db.table(name).info
+        write = put_write(info.schema, rows(9)[:20], columns, MergeMode.ACCUMULATE)
+        staging = Staging(
+            handle=f"{number:032x}",
+            app="other",
+            version=1,
+            table=info.id,
+            schema_id=write.schema_id,
+            columns=tuple(info.schema.column(column).id for column in columns),
+        )
+        service.stage(staging, 0, write.rows)
+        service.seal(staging, 1)
+        handles[info.id] = (staging.handle,)
+    return CommitRequest(app="other", version=1, handles=handles)
+
+
+def die(folder: Path, step: Step, occurrence: int, report: Path, version: int = 2, truncates: bool = False) -> None:
     """Begin, commit a version and die at this step. Steps are counted once the tables are open, but for version 0,
     which only begins: the steps are those of recovery then."""
     if not version:
-        opened(Path(folder), KillSwitch(Step(step), occurrence, report=Path(report)))
+        opened(folder, CONFIG, KillSwitch(step, occurrence, report=report))
         os._exit(0)
-    switch = _Later(Step(step), occurrence, report=Path(report))
-    _, db = opened(Path(folder), switch)
-    for name in (TOTALS, VISITS):
-        db.table(name).scan().close()
-    switch.is_armed = True
+    switch = KillSwitch()
+    db = ready(folder, switch)
+    switch.arm(step, occurrence, report=report)
     transact(db, version, truncates=truncates)
     os._exit(0)
 
 
-class _Later(KillSwitch):
-    """A switch that counts from when it is armed."""
+def ready(folder: Path, switch: KillSwitch) -> Database:
+    """The database, with the buckets of its tables open."""
+    _, db = opened(folder, CONFIG, switch)
+    for name in (TOTALS, VISITS):
+        db.table(name).scan().close()
+    return db
 
-    is_armed = False
 
-    def is_due(self, step: Step) -> bool:
-        return self.is_armed and super().is_due(step)
-
-
-def live(folder: str, seed: int, account: str, starts: dict[str, int]) -> None:
+def live(folder: Path, seed: int, account: Path, starts: dict[str, int]) -> None:
     """Commit version after version, of two applications in turn, until somebody kills the process; note what is
     answered."""
     handle = os.open(account, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     rng = random.Random(seed)
     try:
-        engine, db = opened(Path(folder), KillSwitch())
+        engine, db = opened(folder, CONFIG)
         versions = dict(starts)
         for _ in range(1_000_000):
             app = rng.choice(sorted(versions))

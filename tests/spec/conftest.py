@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.spec.owned import SERVER, hurried
+from tests.spec.owned import PLAIN, SERVER, hurried, open_rack
+from tests.spec.scanned import SCHEMA, rows
 
 import kolk
 from kolk.client.scan_reader import RemoteScan
@@ -145,9 +146,36 @@ def timed(bench):
 
 
 @pytest.fixture
+def rack(folder, form):
+    """A database for owners, whose time is moved by hand."""
+    with open_rack(folder, form) as rack:
+        yield rack
+
+
+@pytest.fixture
+def t(rack):
+    """A table of sums and other aggregates, with owners."""
+    return rack.create(buckets=2)
+
+
+@pytest.fixture
+def p(rack):
+    """A table without functions, with owners."""
+    return rack.create(schema=PLAIN, buckets=1)
+
+
+@pytest.fixture
 def small(bench):
     """A database with pages of a few rows."""
     return bench(scan_page_rows=4, scan_page_bytes_max=420)
+
+
+@pytest.fixture
+def table(small):
+    """A table of sixty rows in it."""
+    made = small.db.create_table("t", SCHEMA, buckets=3)
+    made.put(rows(range(60)))
+    return made
 
 
 @pytest.fixture

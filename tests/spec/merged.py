@@ -1,4 +1,21 @@
-"""What an aggregation table shows."""
+"""An aggregation table that counts, and what such tables show."""
+
+import kolk
+
+COUNTS = kolk.Schema(
+    [
+        kolk.Column("k", "int"),
+        kolk.Column("n", "bigint", agg="count_rows"),
+        kolk.Column("seen", "bigint", agg="count", params={"input": "string"}),
+        kolk.Column("total", "int", agg="sum"),
+    ],
+    ["k"],
+)
+
+
+def counting(db) -> kolk.Table:
+    """A table of counts, over several buckets."""
+    return db.create_table("counts", COUNTS, buckets=3)
 
 
 def shown(table) -> list[tuple[str, tuple]]:

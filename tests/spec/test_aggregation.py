@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from tests.spec.merged import rows_of, shown
+from tests.spec.merged import counting, rows_of, shown
 
 import kolk
 from kolk.errors import AggregateOverflow, InvalidArgument, InvalidRows, TooLarge
@@ -151,21 +151,8 @@ def test_a_table_is_made_and_shown_over_the_network_with_its_functions(db):
 # --- what can go wrong
 
 
-@pytest.fixture
-def counts(db):
-    schema = kolk.Schema(
-        [
-            kolk.Column("k", "int"),
-            kolk.Column("n", "bigint", agg="count_rows"),
-            kolk.Column("seen", "bigint", agg="count", params={"input": "string"}),
-            kolk.Column("total", "int", agg="sum"),
-        ],
-        ["k"],
-    )
-    return db.create_table("counts", schema, buckets=3)
-
-
-def test_a_put_that_is_tried_again_is_counted_once(counts):
+def test_a_put_that_is_tried_again_is_counted_once(db):
+    counts = counting(db)
     rows = [{"k": 1, "seen": "x", "total": 5}]
     tag = counts.put(rows).tag
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from tests.spec.merged import rows_of, shown
+from tests.spec.merged import counting, rows_of, shown
 
 import kolk
 from kolk.errors import InvalidRows
@@ -10,16 +10,7 @@ from kolk.errors import InvalidRows
 
 @pytest.fixture
 def counts(db):
-    schema = kolk.Schema(
-        [
-            kolk.Column("k", "int"),
-            kolk.Column("n", "bigint", agg="count_rows"),
-            kolk.Column("seen", "bigint", agg="count", params={"input": "string"}),
-            kolk.Column("total", "int", agg="sum"),
-        ],
-        ["k"],
-    )
-    return db.create_table("counts", schema, buckets=3)
+    return counting(db)
 
 
 def test_states_that_are_made_before_are_merged_as_if_their_rows_were_put(counts):

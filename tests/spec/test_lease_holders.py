@@ -20,13 +20,6 @@ network_only = pytest.mark.parametrize("form", ["network"], indirect=True)
 TTL = 600.0
 
 
-@pytest.fixture
-def table(small):
-    made = small.db.create_table("t", SCHEMA, buckets=3)
-    made.put(rows(range(60)))
-    return made
-
-
 def reason(ask):
     with pytest.raises(LeaseLost) as lost:
         ask()

@@ -4,7 +4,7 @@ import math
 from datetime import timedelta
 
 import pytest
-from tests.spec.scanned import SCHEMA, rows
+from tests.spec.scanned import SCHEMA
 
 import kolk
 from kolk.errors import (
@@ -17,13 +17,6 @@ from kolk.errors import (
 )
 
 TTL = 600.0
-
-
-@pytest.fixture
-def table(small):
-    made = small.db.create_table("t", SCHEMA, buckets=3)
-    made.put(rows(range(60)))
-    return made
 
 
 def test_a_lease_id_that_is_none_is_refused(small, table):

@@ -21,13 +21,6 @@ from kolk.errors import (
 TTL = 600.0
 
 
-@pytest.fixture
-def table(small):
-    made = small.db.create_table("t", SCHEMA, buckets=3)
-    made.put(rows(range(60)))
-    return made
-
-
 # --- what a lease keeps
 
 

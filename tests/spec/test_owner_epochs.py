@@ -1,7 +1,7 @@
 """Epochs: what a commit lets stand, what a replay adds, and what a straggler, a zombie or another stream may not."""
 
 import pytest
-from tests.spec.owned import TTL, open_rack
+from tests.spec.owned import TTL
 
 from kolk.errors import (
     ColumnLockConflict,
@@ -13,18 +13,6 @@ from kolk.errors import (
     OwnerRolledBack,
     StreamChanged,
 )
-
-
-@pytest.fixture
-def rack(folder, form):
-    with open_rack(folder, form) as rack:
-        yield rack
-
-
-@pytest.fixture
-def t(rack):
-    return rack.create(buckets=2)
-
 
 KEYS = range(8)
 

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.spec.owned import TTL, open_rack
+from tests.spec.owned import TTL
 
 import kolk
 from kolk.errors import (
@@ -15,12 +15,6 @@ from kolk.errors import (
     LockExpired,
     TableNotFound,
 )
-
-
-@pytest.fixture
-def rack(folder, form):
-    with open_rack(folder, form) as rack:
-        yield rack
 
 
 @pytest.fixture

@@ -21,17 +21,6 @@ def listed(**values):
     return [{"k": key, **values} for key in KEYS]
 
 
-@pytest.fixture
-def rack(folder, form):
-    with open_rack(folder, form) as rack:
-        yield rack
-
-
-@pytest.fixture
-def t(rack):
-    return rack.create(buckets=2)
-
-
 # --- transactions
 
 

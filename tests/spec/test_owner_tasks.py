@@ -1,20 +1,9 @@
 """Tasks of an owner: runs with tokens, attempts with tickets, and what a commit makes of those that failed."""
 
 import pytest
-from tests.spec.owned import TTL, open_rack
+from tests.spec.owned import TTL
 
 from kolk.errors import BucketSplit, CommitMismatch, EpochClosed, Fenced, InvalidArgument, LockExpired
-
-
-@pytest.fixture
-def rack(folder, form):
-    with open_rack(folder, form) as rack:
-        yield rack
-
-
-@pytest.fixture
-def t(rack):
-    return rack.create(buckets=2)
 
 
 @pytest.fixture

@@ -18,16 +18,6 @@ def rack(folder):
         yield rack
 
 
-@pytest.fixture
-def t(rack):
-    return rack.create(buckets=2)
-
-
-@pytest.fixture
-def p(rack):
-    return rack.create(schema=PLAIN, buckets=1)
-
-
 def every(keys=KEYS, **values):
     return {key: values for key in keys}
 

@@ -1,7 +1,7 @@
 """Owners: what a frame says of its writer, in which order a put is judged, and who may have which columns."""
 
 import pytest
-from tests.spec.owned import PLAIN, open_rack
+from tests.spec.owned import PLAIN
 
 import kolk
 from kolk.errors import (
@@ -11,12 +11,6 @@ from kolk.errors import (
     StaleTag,
 )
 from kolk.model.ids import OwnerTag, PlainTag
-
-
-@pytest.fixture
-def rack(folder, form):
-    with open_rack(folder, form) as rack:
-        yield rack
 
 
 @pytest.fixture

@@ -22,13 +22,6 @@ from kolk.errors import (
 network_only = pytest.mark.parametrize("form", ["network"], indirect=True)
 
 
-@pytest.fixture
-def table(small):
-    made = small.db.create_table("t", SCHEMA, buckets=3)
-    made.put(rows(range(60)))
-    return made
-
-
 def lose_all(db):
     """Take every scan from under its reader, as a server does that has no room."""
     for scan in db.scans():

@@ -87,18 +87,26 @@ OF_A_PUT = tuple(Step)[: list(Step).index(Step.BEFORE_CHECKPOINT)]
 
 
 class KillSwitch:
-    """Ends its process with SIGKILL when a step is reached for the n-th time; without a step, never.
+    """Ends its process with SIGKILL when a step is reached for the n-th time; never, before it is armed with one.
 
     A line with the step goes to ``report`` first, so that whoever waits for the process knows that it died
     where it was meant to. Thread-safe.
     """
 
     def __init__(self, step: Step | None = None, occurrence: int = 1, *, report: Path | None = None) -> None:
-        assert occurrence >= 1, "occurrences count from 1"
-        self._step = step
-        self._left = occurrence
-        self._report = report
         self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._step: Step | None = None
+        self._left = 0
+        self._report: Path | None = None
+        if step is not None:
+            self.arm(step, occurrence, report=report)
+
+    def arm(self, step: Step, occurrence: int = 1, *, report: Path | None = None) -> None:
+        """Count a step from now on."""
+        assert occurrence >= 1, "occurrences count from 1"
+        with self._lock:
+            self._step, self._left, self._report = step, occurrence, report
 
     def at(self, step: Step) -> None:
         """The process is at this step: die if this is the one."""
@@ -107,18 +115,20 @@ class KillSwitch:
 
     def is_due(self, step: Step) -> bool:
         """Count the step; whether the time has come. Who asks must then call ``kill``."""
-        if step is not self._step:
-            return False
         with self._lock:
-            self._left -= 1
-            return self._left == 0
+            self._left -= step is self._step
+            return step is self._step and self._left == 0
 
     def kill(self) -> None:
         """Die, as by ``kill -9``: no handler runs, nothing is flushed."""
-        if self._report is not None and self._step is not None:
-            self._report.write_text(self._step.value + "\n")
+        self.tell()
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("nothing runs after SIGKILL")
+
+    def tell(self) -> None:
+        """Write the report: this is the step."""
+        if self._report is not None and self._step is not None:
+            self._report.write_text(self._step.value + "\n")
 
 
 class KillingDisk(OsDisk):
