@@ -15,6 +15,7 @@ from tests.faults.owner_worker import KEYS, TTL, Job, open_engine, prepared
 
 from kolk.testing.clock import ManualClock
 from kolk.testing.faults import KillSwitch, Step
+from kolk.testing.soundness import check_sound
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 RECORDS = (Step.BEFORE_RECORD, Step.AFTER_RECORD)
@@ -92,6 +93,7 @@ def test_an_owner_that_dies_goes_on_as_if_it_had_not(template, tmp_path, action,
 
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert report.read_text().strip() == step.value
+    check_sound(folder)
     clock = ManualClock()
     engine = open_engine(folder, KillSwitch(), clock)
     try:
@@ -111,6 +113,7 @@ def test_an_owner_that_dies_goes_on_as_if_it_had_not(template, tmp_path, action,
         assert contents(job.table) == clean_run()
     finally:
         engine.close()
+    check_sound(folder)
 
 
 def test_the_actions_write_what_the_matrix_says(template, tmp_path):

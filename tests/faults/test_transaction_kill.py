@@ -18,6 +18,7 @@ from tests.faults.transaction_worker import APP, TOTALS, VISITS, create_tables, 
 
 from kolk.client.database import Database
 from kolk.testing.faults import KillSwitch, Step
+from kolk.testing.soundness import check_sound
 
 PATIENCE_SECONDS = 120
 KILLS = 4
@@ -194,6 +195,7 @@ def killed(folder: Path, step: Step, occurrence: int, version: int = 2, *, trunc
         process.kill()
         process.join()
     assert report.read_text() == f"{step.value}\n"
+    check_sound(folder)
 
 
 def check(folder: Path, before: list[Any], after: list[Any], verdict: str, *, truncates: bool = False) -> None:
@@ -211,6 +213,7 @@ def check(folder: Path, before: list[Any], after: list[Any], verdict: str, *, tr
             assert state(db) == after
             assert transact(db, 2, truncates=truncates) == "duplicate"
             assert transact(db, 3) == "committed"
+    check_sound(folder)
     write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
@@ -288,6 +291,7 @@ def kill_at_random(tmp_path: Path, rng: random.Random, kills: int) -> None:
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
+        check_sound(folder)
 
         lines = [json.loads(line) for line in account.read_text().splitlines()] if account.exists() else []
         for line in lines[read:]:
