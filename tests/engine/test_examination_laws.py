@@ -321,7 +321,7 @@ def test_a_row_that_is_not_what_the_log_makes(patient):
 
     assert patient.laws() == {"rows"}
     assert "the rows are not what the log makes up to offset 9" in patient.text()
-    assert "move the folder kv" in patient.text()
+    assert f"move tables/{patient.bucket.folder}/kv away" in patient.text()
 
 
 def test_a_row_that_is_gone(patient):
@@ -352,6 +352,25 @@ def test_rows_that_are_ahead_of_the_log(patient):
         kv.apply([], {b"applied": struct.pack("<q", 99)})
 
     assert patient.laws() == {"logs"}
+
+
+def test_rows_that_cannot_be_read(patient):
+    (table,) = (patient.path / "kv").glob("*.sst")
+    data = bytearray(table.read_bytes())
+    data[:200] = bytes(200)
+    table.write_bytes(data)
+
+    assert patient.laws() == {"rows"}
+    assert "the KV is damaged" in patient.text()
+
+
+def test_a_kv_that_is_not_there_or_not_whole_is_no_fault(patient):
+    """As a crash leaves it: it is built anew."""
+    (patient.path / "kv" / "DAMAGED").touch()
+    damaged = patient.laws()
+    (patient.path / "kv").rename(patient.path / "away")
+
+    assert (damaged, patient.laws()) == (set(), set())
 
 
 # --- files

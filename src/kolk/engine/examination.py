@@ -36,7 +36,7 @@ from kolk.storage.meta import Meta
 from kolk.storage.snapshots import FolderSnapshots
 from kolk.tablet.commit_laws import ONE_BACKUP, RESTORE
 from kolk.tablet.examination import Look, Recorded, examine
-from kolk.tablet.faults import Fault, Faults, Law
+from kolk.tablet.faults import Fault, Faults, Law, place_of
 
 _CATALOG = "meta.sqlite"
 _CACHE_BYTES = 8 * 2**20
@@ -72,8 +72,12 @@ def examined(folder: Path) -> Examination:
         with _catalog(folder) as meta:
             _Folder(folder, meta, found).examine()
     except (KolkError, OSError) as error:
-        found.faults.add(Law.LOGS, str(error), RESTORE)
+        found.faults.add(Law.LOGS, str(error), _next_step(error))
     return found
+
+
+def _next_step(error: KolkError | OSError) -> str:
+    return "see whether this account may read it" if isinstance(error, OSError) else "what the error says"
 
 
 @contextmanager
@@ -147,7 +151,6 @@ class _Folder:
         path = self._folder / "tables" / bucket.folder
         if not (path / "log").exists():
             return True  # nobody has used it yet
-        place = f"bucket {bucket.name} of {info.name}"
         try:
             with ExitStack() as opened:
                 log = LookedLog(self._disk, str(path / "log"))
@@ -159,7 +162,7 @@ class _Folder:
                 look = Look(table=str(info.name), bucket=bucket, log=log, kv=kv, codec=codec, copy=copy)
                 seen = examine(look, recorded, self._found.faults)
         except (KolkError, OSError) as error:
-            self._found.faults.add(Law.LOGS, f"{place}: {error}", RESTORE)
+            self._found.faults.add(Law.LOGS, f"{place_of(str(info.name), bucket)}: {error}", _next_step(error))
             return True
         self._found.buckets += 1
         self._found.frames += seen.frames

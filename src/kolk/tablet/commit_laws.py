@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from kolk.codec.frame import FrameHeader
 from kolk.model.ids import BucketId, TransactionTag
 from kolk.model.transaction import CommitRecord
-from kolk.tablet.faults import Faults, Law
+from kolk.tablet.faults import Faults, Law, place_of
 
 ONE_BACKUP = "the folder was put together of copies of different moments; restore all of it from one backup"
 RESTORE = "do not write to the table; restore the folder from a backup, and keep this one to be looked at"
@@ -20,9 +20,9 @@ class CommitLaws:
     """Looks at the frames of one log in order. Confined to one caller."""
 
     def __init__(
-        self, place: str, bucket: BucketId, newest: int, records: Iterable[CommitRecord], faults: Faults
+        self, table: str, bucket: BucketId, newest: int, records: Iterable[CommitRecord], faults: Faults
     ) -> None:
-        self._place = place
+        self._place = place_of(table, bucket)
         self._bucket = bucket
         self._newest = newest
         self._records = {record.csn: record for record in records if bucket in record.bases}

@@ -5,13 +5,14 @@ compared as of the offset that it says it has. If the log does not begin at 0, t
 gone. Without one, and for tables whose changelog lacks the rows before, rows are not compared.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kolk.codec.checksum import added
 from kolk.codec.versions import RowCodecs
+from kolk.errors import Corrupted
 from kolk.merge.changed import changed_columns, sum_of_changes, sum_of_rows
 from kolk.merge.changes import change_schema
 from kolk.model.ids import BucketId
@@ -20,9 +21,9 @@ from kolk.model.transaction import CommitRecord
 from kolk.storage.kv import Kv
 from kolk.storage.looked_log import LookedLog
 from kolk.storage.segment_reader import Frame
-from kolk.tablet.commit_laws import CommitLaws
-from kolk.tablet.faults import Faults, Law
-from kolk.tablet.owner_laws import BUILD_ANEW, OwnerLaws
+from kolk.tablet.commit_laws import RESTORE, CommitLaws
+from kolk.tablet.faults import Faults, Law, build_anew, place_of
+from kolk.tablet.owner_laws import OwnerLaws
 from kolk.tablet.owning import RECORD as OWNER_RECORD
 from kolk.tablet.owning import OwnerView, Owning
 from kolk.tablet.records import APPLIED, CSN, ROWS, applied_offset, last_csn, row_count
@@ -52,11 +53,6 @@ class Look:
     codec: RowCodecs | None
     copy: tuple[Kv, int] | None = None
 
-    @property
-    def place(self) -> str:
-        """For people."""
-        return f"bucket {self.bucket.name} of {self.table}"
-
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -77,30 +73,61 @@ def examine(look: Look, recorded: Recorded, faults: Faults) -> Examined:
     return Examined(frames, state.is_comparing)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """What a KV keeps beside its rows."""
+
+    applied: int
+    csn: int
+    rows: int | None
+    owners: Mapping[bytes, bytes]
+
+    @staticmethod
+    def of(kv: Kv) -> "_Stored":
+        return _Stored(
+            applied=applied_offset(kv.records(APPLIED)),
+            csn=last_csn(kv.records(CSN)),
+            rows=row_count(kv.records(ROWS)),
+            owners=kv.records(OWNER_RECORD),
+        )
+
+
 class _State:
     """What is known after the frames so far. Confined to one examination."""
 
     def __init__(self, look: Look, recorded: Recorded, faults: Faults) -> None:
         self._look, self._faults = look, faults
-        place = look.place
-        self._commits = CommitLaws(place, look.bucket, recorded.newest_commit, recorded.commits, faults)
+        self._commits = CommitLaws(look.table, look.bucket, recorded.newest_commit, recorded.commits, faults)
         self._owners: OwnerLaws | None = None
         if look.codec is not None:
-            schema = look.codec.schema
-            self._owners = OwnerLaws(place, look.table, recorded.newest_owner, recorded.owners, schema, faults)
-        applied = None if look.kv is None else applied_offset(look.kv.records(APPLIED))
-        if applied is not None and applied > look.log.end:
-            what = f"the KV has offset {applied:,}, and the log ends at {look.log.end:,}: acknowledged frames are gone"
-            faults.add(Law.LOGS, f"{place}: {what}", "restore the folder from a backup")
-        # A KV that is older than the log is built anew when the bucket is opened.
-        self._kv = look.kv if applied is not None and look.log.start <= applied <= look.log.end else None
-        self._applied = 0 if applied is None or self._kv is None else applied
+            owners, schema = recorded.owners, look.codec.schema
+            self._owners = OwnerLaws(look.table, look.bucket, recorded.newest_owner, owners, schema, faults)
+        self._stored = self._usable()
         locks = {record.number: Lock(record, 0.0) for record in recorded.owners}
-        self._owning = Owning({} if self._kv is None else self._kv.records(OWNER_RECORD), lambda: locks)
+        self._owning = Owning({} if self._stored is None else self._stored.owners, lambda: locks)
+        self._applied = 0 if self._stored is None else self._stored.applied
         self._since = 0 if look.log.start == 0 else None if look.copy is None else look.copy[1]
         is_covered = self._since is not None and self._since <= self._applied
-        self.is_comparing = look.codec is not None and self._kv is not None and is_covered
+        self.is_comparing = look.codec is not None and self._stored is not None and is_covered
         self._sum = 0
+
+    def _usable(self) -> _Stored | None:
+        """What the KV keeps; None if there is no KV, or none that can be used: it is built anew when its bucket is
+        opened."""
+        kv, log = self._look.kv, self._look.log
+        if kv is None:
+            return None
+        try:
+            stored = _Stored.of(kv)
+        except Corrupted as error:
+            self._add(Law.ROWS, f"the KV is damaged ({error.__cause__ or error})", build_anew(self._look.bucket))
+            return None
+        if stored.applied > log.end:
+            what = (
+                f"the KV has offset {stored.applied:,}, and the log ends at {log.end:,}: acknowledged frames are gone"
+            )
+            self._add(Law.LOGS, what, RESTORE)
+        return stored if log.start <= stored.applied <= log.end else None
 
     def take(self, frame: Frame) -> None:
         """The next frame."""
@@ -120,21 +147,38 @@ class _State:
 
     def finish(self) -> None:
         """All frames were taken."""
-        log, kv, codec = self._look.log, self._kv, self._look.codec
-        self._commits.finish(log.start, log.end, None if kv is None else last_csn(kv.records(CSN)))
+        log, stored = self._look.log, self._stored
+        self._commits.finish(log.start, log.end, None if stored is None else stored.csn)
         if self._owners is not None:
-            self._owners.finish(log.start, None if kv is None else self._owning.views)
-        if not self.is_comparing or kv is None or codec is None:
+            self._owners.finish(log.start, None if stored is None else self._owning.views)
+        if self.is_comparing and stored is not None:
+            self._compare(stored)
+
+    def _compare(self, stored: _Stored) -> None:
+        """Hold the rows against what the log has made."""
+        kv, codec, copy, bucket = self._look.kv, self._look.codec, self._look.copy, self._look.bucket
+        assert kv is not None, "what is stored is stored there"
+        assert codec is not None, "there is something to compare"
+        try:
+            found, count = _sum_of(kv, codec)
+        except Corrupted as error:
+            self._add(Law.ROWS, f"the KV is damaged ({error.__cause__ or error})", build_anew(bucket))
             return
-        copied = (0, 0) if log.start == 0 or self._look.copy is None else _sum_of(self._look.copy[0], codec)
-        found, count = _sum_of(kv, codec)
-        counted = row_count(kv.records(ROWS))
-        if found != added(self._sum, copied[0]):
+        if self._since and copy is not None:
+            try:
+                self._sum = added(self._sum, _sum_of(copy[0], codec)[0])
+            except Corrupted:
+                self.is_comparing = False  # whoever looks at snapshots tells of it
+                return
+        if found != self._sum:
             what = f"the rows are not what the log makes up to offset {self._applied:,}"
-            self._faults.add(Law.ROWS, f"{self._look.place}: {what}", BUILD_ANEW)
-        elif counted is not None and counted != count and self._applied:
-            what = f"there are {count:,} rows, and {counted:,} were counted"
-            self._faults.add(Law.ROWS, f"{self._look.place}: {what}", BUILD_ANEW)
+            self._add(Law.ROWS, what, build_anew(bucket))
+        elif stored.rows not in (None, count) and self._applied:
+            what = f"there are {count:,} rows, and {stored.rows:,} were counted"
+            self._add(Law.ROWS, what, build_anew(bucket))
+
+    def _add(self, law: Law, what: str, next_step: str) -> None:
+        self._faults.add(law, f"{place_of(self._look.table, self._look.bucket)}: {what}", next_step)
 
 
 def _sum_of(kv: Kv, codec: RowCodecs) -> tuple[int, int]:

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
+from kolk.model.ids import BucketId
+
 _SHOWN_MAX = 3
 
 
@@ -33,6 +35,16 @@ class Fault:
     law: Law
     found: str
     next_step: str
+
+
+def place_of(table: str, bucket: BucketId) -> str:
+    """A bucket for people."""
+    return f"bucket {bucket.name} of {table}"
+
+
+def build_anew(bucket: BucketId) -> str:
+    """What to do about rows that are not what the log makes."""
+    return f"with the database closed, move tables/{bucket.folder}/kv away: it is built anew; then look again"
 
 
 class Faults:

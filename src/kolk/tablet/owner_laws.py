@@ -11,16 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import combinations
 
 from kolk.codec.frame import FrameHeader
-from kolk.model.ids import OwnerTag, SystemTag, UndoTag
+from kolk.model.ids import BucketId, OwnerTag, SystemTag, UndoTag
 from kolk.model.owner import NO_EPOCH, OwnerRecord, UndoMode
 from kolk.model.schema import Schema
 from kolk.tablet.commit_laws import ONE_BACKUP, RESTORE
-from kolk.tablet.faults import Faults, Law
+from kolk.tablet.faults import Faults, Law, build_anew, place_of
 from kolk.tablet.owning import OwnerView
 
 TRAILS_MAX = 10_000
 """Of so many owners a log is followed at once; those whose last frame is longest ago are forgotten first."""
-BUILD_ANEW = "with the database closed, move the folder kv of this bucket away: it is built anew; then look again"
 _LOOK = "what is taken back may have been somebody else's: look at these columns, and write them again"
 _NOBODY = 0
 _Change = tuple[int, int]
@@ -46,10 +45,17 @@ class OwnerLaws:
     """Looks at the frames of one log in order. Confined to one caller."""
 
     def __init__(
-        self, place: str, table: str, newest: int, records: Iterable[OwnerRecord], schema: Schema, faults: Faults
+        self,
+        table: str,
+        bucket: BucketId,
+        newest: int,
+        records: Iterable[OwnerRecord],
+        schema: Schema,
+        faults: Faults,
     ) -> None:
-        self._place = place
         self._table = table
+        self._bucket = bucket
+        self._place = place_of(table, bucket)
         self._newest = newest
         self._records = {record.number: record for record in records}
         self._schema = schema
@@ -84,7 +90,7 @@ class OwnerLaws:
                 continue
             if seen is not None and (known is None or known > seen):
                 what = f"{record.name!r} has uncommitted changes from offset {seen:,} on, and the KV does not know"
-                self._add(Law.ROWS, what, BUILD_ANEW)
+                self._add(Law.ROWS, what, build_anew(self._bucket))
             if first < start:
                 what = f"{record.name!r} is to be taken back from offset {first:,} on, and the log starts at {start:,}"
                 keep = f"kolk lock release {self._table} {record.name} --keep"
