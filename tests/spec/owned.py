@@ -37,7 +37,7 @@ class Rack:
 
     def __init__(self, folder, **settings):
         self.clock = ManualClock()
-        self.folder = folder
+        self._folder = folder
         self._settings = {
             "durability": "process",
             "kv_block_cache_bytes": 2**23,
@@ -46,8 +46,12 @@ class Rack:
         self._open()
 
     def _open(self):
-        self.engine = Engine(Folder(self.folder), kolk.EngineConfig(**self._settings), clock=self.clock)
+        self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
         self.db = kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
+
+    @property
+    def folder(self):
+        return self._folder
 
     def reopen(self):
         self.engine.close()
