@@ -19,6 +19,7 @@ from tests.spec.owned import TTL, Rack
 
 import kolk
 from kolk.errors import ColumnLockConflict, Fenced, LockExpired, OwnerRolledBack
+from kolk.testing.soundness import check_sound
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 EXAMPLES = 500 if FULL else 25
@@ -123,6 +124,7 @@ class Play:
         rows = self.t.rows()
         assert _told(rows) == self.history.rows()
         assert self.t.replayed() == rows
+        check_sound(self.rack.folder)
 
     def finish(self):
         """Everybody begins once more, after everybody's time is up: nothing but what was committed is left."""

@@ -19,6 +19,7 @@ from kolk.runtime.clock import Clock
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
+from kolk.testing.soundness import check_sound
 
 PATIENCE_SECONDS = 120
 FORKS = multiprocessing.get_context("forkserver")
@@ -97,3 +98,4 @@ def killed(folder: Path, step: Step, occurrence: int, die: Callable[..., None], 
         process.kill()
         process.join()
     assert report.read_text() == f"{step.value}\n"
+    check_sound(folder)

@@ -18,6 +18,7 @@ from tests.faults.owner_worker import ACTIONS, CONFIG, OWNED, TTL, act, clean_ru
 
 from kolk.testing.clock import ManualClock
 from kolk.testing.faults import Step
+from kolk.testing.soundness import check_sound
 
 # After each record, and within and after a frame of each action, of another bucket each time.
 SOME = [
@@ -71,6 +72,7 @@ def test_two_owners_that_die_together_go_on_each_from_its_own_commit(folder, act
     engine, db = opened(folder, CONFIG, clock=ManualClock())
     with db:
         check_recovery(db, engine, *OWNED)
+    check_sound(folder)
     write_figures("kill -9 at a step of an owner", times=1, lost=0, duplicated=0)
 
 

@@ -36,6 +36,7 @@ from tests.spec.replica import replayed
 from kolk.client.database import Database
 from kolk.model.transaction import CommitRequest, Verdict
 from kolk.testing.faults import Step
+from kolk.testing.soundness import check_sound
 
 KILLS = 4
 KILLS_LONG = 100
@@ -169,6 +170,7 @@ def check(made: Made, folder: Path, before: list[Any], verdict: str, *, truncate
             engine.commit_transaction(made.other)  # once more
             assert state(db) == (made.anew_and_other if truncates else made.second_and_other)
             assert transact(db, 3) == "committed"
+    check_sound(folder)
     write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
 
 
@@ -278,6 +280,7 @@ def kill_at_random(tmp_path: Path, rng: random.Random, kills: int) -> None:
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
+        check_sound(folder)
 
         lines = lines_of(account)
         for line in map(json.loads, lines[read:]):

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kolk.errors import Closed
 from kolk.model.lease import LeaseCounts
+from kolk.model.owner import Claim, OwnerCounts
 from kolk.model.page import BucketOffsets
 from kolk.model.scan import ScanCounts
 from kolk.model.snapshot import SnapshotCounts
@@ -239,6 +240,38 @@ def test_snapshots_and_leases_are_counted_when_somebody_looks():
     }
 
 
+def test_owners_are_counted_when_somebody_looks():
+    counts = OwnerCounts(
+        locks=4,
+        live=3,
+        dirty=2,
+        abandoned=1,
+        begun=9,
+        committed=80,
+        conflicts=5,
+        evicted=1,
+        fenced=6,
+        undone_rows=70,
+        undo_seconds=0.5,
+    )
+    found = samples(Metrics(version="1", owners=lambda: counts))
+
+    about = ("kolk_lock", "kolk_owner", "kolk_fenced", "kolk_undo")
+    assert {name: value for (name, *_), value in found.items() if name.startswith(about)} == {
+        "kolk_locks": 4,
+        "kolk_locks_live": 3,
+        "kolk_owners_dirty": 2,
+        "kolk_owners_abandoned": 1,
+        "kolk_owners_begun_total": 9,
+        "kolk_owner_commits_total": 80,
+        "kolk_owner_conflicts_total": 5,
+        "kolk_owners_evicted_total": 1,
+        "kolk_fenced_puts_total": 6,
+        "kolk_undo_rows_total": 70,
+        "kolk_undo_seconds_total": 0.5,
+    }
+
+
 def kept(found):
     """Of the samples those of snapshots and leases, none of which has a label."""
     return {name: value for name, *labels in found for value in [found[name, *labels]] if name.startswith(KEPT)}
@@ -317,3 +350,13 @@ def test_a_server_shows_the_snapshots_and_what_leases_keep_of_them(serve, connec
     assert during["kolk_lease_pinned_bytes",] == during["kolk_snapshot_copied_bytes_total",] > 0
     assert (after["kolk_leases_active",], after["kolk_lease_pinned_bytes",]) == (0, 0)
     assert after["kolk_snapshots_taken_total",] == 2
+
+
+def test_a_server_shows_who_holds_columns(serve, connect, schema):
+    server = serve(http_port=0)
+    table = connect(server).create_table("t", schema, buckets=2)
+
+    server._engine.begin_owner(table.info.id, Claim(owner="a", columns=["v"], ttl_seconds=30.0))
+    found = served_samples(server)
+
+    assert (found["kolk_locks",], found["kolk_locks_live",], found["kolk_owners_begun_total",]) == (1, 1, 1)

@@ -74,6 +74,10 @@ class Rack:
     def service(self):
         return self.db._link.service
 
+    @property
+    def folder(self):
+        return self._folder
+
     def reopen(self):
         self._end()
         self._open()

@@ -102,7 +102,7 @@ def test_a_dirty_owner_whose_time_is_up_is_undone_before_another_has_its_columns
     t.begin("a", resume_epoch=0)
 
     t.check(every(pv=101))
-    assert t.engine.owners.counts["evicted"] == 1
+    assert t.engine.owners.totals().evicted == 1
 
 
 def test_a_refused_begin_has_changed_nothing(t):

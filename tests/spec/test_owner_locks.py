@@ -41,7 +41,7 @@ def test_the_first_to_ask_has_the_columns_and_others_do_not(t):
     t.begin("b", ["top"])
 
     assert set(t.locks()) == {"a", "b"}
-    assert t.engine.owners.counts["conflicts"] == 1
+    assert t.engine.owners.totals().conflicts == 1
 
 
 def test_all_columns_conflict_with_any(t):

@@ -16,6 +16,7 @@ from kolk.cli import (
     followers,
     functions,
     leases,
+    locks,
     partitions,
     rows,
     scan,
@@ -101,6 +102,7 @@ app.add_typer(scans.app, name="scans")
 app.add_typer(snapshots.app, name="snapshot")
 app.add_typer(leases.app, name="lease")
 app.add_typer(transactions.app, name="tx")
+app.add_typer(locks.app, name="lock")
 status.register(app)
 serving.register(app)
 backups.register(app)

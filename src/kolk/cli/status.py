@@ -20,7 +20,7 @@ ENDS_SHOWN = 16
 
 
 def status(common: Common, format: FormatOption = None) -> None:
-    """Show version, durability, open scans, snapshots, leases, transactions, tables and offsets."""
+    """Show version, durability, open scans, snapshots, leases, transactions, owners, tables and offsets."""
     style = chosen(format)
     if style not in (Format.TABLE, Format.JSON, Format.JSONL):
         raise Misuse(f"a status is a table, json or jsonl, not {style.value}")
@@ -127,11 +127,21 @@ def _transactions(counts: dict[str, Any]) -> str:
     return f"{now}; {', '.join(ends)} so far" if ends else now
 
 
+def _owners(counts: dict[str, Any]) -> str:
+    """Who holds columns, and what became of others, if there were any."""
+    now = f"{counts['locks']:,} hold columns, {counts['live']:,} live, {counts['dirty']:,} with uncommitted changes"
+    words = {"begun": "begun", "committed": "epochs committed", "conflicts": "conflicts", "evicted": "evicted"}
+    words |= {"fenced": "puts fenced", "undone_rows": "rows taken back"}
+    ends = [f"{counts[name]:,} {word}" for name, word in words.items() if counts[name]]
+    return f"{now}; {', '.join(ends)} so far" if ends else now
+
+
 _SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
     "scans": _scans,
     "snapshots": _snapshots,
     "leases": _leases,
     "transactions": _transactions,
+    "owners": _owners,
 }
 
 

@@ -1,5 +1,5 @@
 """What ``kolk doctor`` finds in a database that it can open: are snapshots taken, can they be used, are leases sound,
-is every transaction that was committed where it belongs?
+is every transaction that was committed where it belongs, has an owner left its columns behind?
 
 A bucket is late if it has changes that were committed more than three intervals ago and are in no snapshot: how old its
 last snapshot is says nothing, for one that nobody writes to needs no other. It only looks; a folder of an older format
@@ -24,9 +24,11 @@ _LATE_INTERVALS = 3
 _NAMED_MAX = 5
 
 
-def of_folder(folder: Path) -> Iterator[tuple[str, Finding]]:
-    """The findings of a folder, if it holds a database that can be opened without changing it."""
+def of_folder(folder: Path, *, is_deep: bool) -> Iterator[tuple[str, Finding]]:
+    """The findings of a folder, if it holds a database of the present format: first in its files, and if these are
+    sound, in the database."""
     import kolk
+    from kolk.cli.soundness import of_files
     from kolk.runtime.migrations import FORMAT, FORMAT_FILE
 
     file = folder / FORMAT_FILE
@@ -34,6 +36,13 @@ def of_folder(folder: Path) -> Iterator[tuple[str, Finding]]:
         return
     if file.read_text(errors="replace").split() != ["kolk", str(FORMAT)]:
         yield "database", Finding(State.OK, f"{folder} is not of format {FORMAT}, so it was not opened")
+        return
+    are_sound = True
+    for name, finding in of_files(folder, is_deep=is_deep):
+        are_sound = are_sound and finding.state is not State.FAIL
+        yield name, finding
+    if not are_sound:
+        yield "database", Finding(State.WARN, "it was not opened, because that might change what is left of it")
         return
     try:
         with kolk.connect(folder) as db:
@@ -49,6 +58,7 @@ def of_database(db: "Database") -> Iterator[tuple[str, Finding]]:
     yield "snapshots", _snapshots(db)
     yield "leases", _leases(db)
     yield "transactions", _transactions(db)
+    yield "owners", _owners(db)
 
 
 def _snapshots(db: "Database") -> Finding:
@@ -113,6 +123,18 @@ def _transactions(db: "Database") -> Finding:
     waiting = sum(len(one.handles) for one in found)
     apps = len({one.app for one in found if one.state in ("pending", "done")})
     return Finding(State.OK, f"{apps:,} applications have committed, {waiting:,} handles are staged")
+
+
+def _owners(db: "Database") -> Finding:
+    counts = db.status()["owners"]
+    if counts["abandoned"]:
+        return Finding(
+            State.WARN,
+            f"{counts['abandoned']:,} owners are gone and have left uncommitted changes: nobody else may write their"
+            " columns",
+            "start their jobs again; or kolk lock list, and kolk lock release TABLE OWNER",
+        )
+    return Finding(State.OK, f"{counts['locks']:,} hold columns, {counts['live']:,} of them live")
 
 
 def _names(names: list[str]) -> str:

@@ -5,7 +5,8 @@ and whoever wants to may find rows of the same sum.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +19,18 @@ from kolk.codec.key import KEY_BYTES_MAX
 from kolk.model.schema import Column
 
 _MASK = 2**63 - 1
+_SHORT_BYTES = 512
 
 
 def checksum_of(rows: pa.RecordBatch, columns: Sequence[Column]) -> int:
     """The checksum of rows with exactly these columns."""
-    if not rows.num_rows:
-        return 0
-    fields = Fields(columns)
-    values = joined(fields.parts(np.zeros(rows.num_rows, fields.head), rows.columns))
-    return added(0, int(_hashes(values).sum(dtype=np.uint64)))
+    return added(0, int(_hashes(rows, columns, KEY_BYTES_MAX, zlib.crc32).sum(dtype=np.uint64)))
+
+
+def row_hashes(rows: pa.RecordBatch, columns: Sequence[Column]) -> NDArray[np.uint64]:
+    """The hash of each row, for those who compare it at once and keep it nowhere: it may change. It is quicker for long
+    rows than the one above, and as good for them as for short ones."""
+    return _hashes(rows, columns, _SHORT_BYTES, _digest)
 
 
 def added(one: int, other: int) -> int:
@@ -34,13 +38,23 @@ def added(one: int, other: int) -> int:
     return (one + other) & _MASK
 
 
-def _hashes(values: pa.BinaryArray) -> NDArray[np.uint64]:
+def _hashes(
+    rows: pa.RecordBatch, columns: Sequence[Column], short: int, hash_long: Callable[[bytes], int]
+) -> NDArray[np.uint64]:
+    if not rows.num_rows:
+        return np.zeros(0, np.uint64)
+    fields = Fields(columns)
+    values = joined(fields.parts(np.zeros(rows.num_rows, fields.head), rows.columns))
     offsets = binary_offsets(values).astype(np.int64)
     lengths = np.diff(offsets)
-    short = lengths <= KEY_BYTES_MAX
+    are_short = lengths <= short
     data = octets_of(values)
     hashes = np.zeros(len(values), np.uint64)
-    hashes[short] = hash_bytes(data, offsets[:-1][short], lengths[short])
-    for place in np.flatnonzero(~short).tolist():  # few, and zlib is quick
-        hashes[place] = zlib.crc32(data[offsets[place] : offsets[place + 1]].tobytes())
+    hashes[are_short] = hash_bytes(data, offsets[:-1][are_short], lengths[are_short])
+    for place in np.flatnonzero(~are_short).tolist():  # few, or long
+        hashes[place] = hash_long(data[offsets[place] : offsets[place + 1]].tobytes())
     return hashes
+
+
+def _digest(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest())

@@ -54,7 +54,7 @@ class Commits:
         self._is_certain = True
         self._behind: MetaBehindLog | None = None
         self._load()
-        hinted = self._hinted()
+        hinted = hinted_csn(disk, hint)
         if hinted > self._csn:
             raise MetaBehindLog(
                 f"commit {hinted} was made, and the catalog knows {self._csn} only: meta.sqlite is an earlier copy, and"
@@ -185,14 +185,6 @@ class Commits:
             self._show(found.key, decode_record(found.value))
         self._csn = self._written_csn()
 
-    def _hinted(self) -> int:
-        """What the hint says; 0 if there is none, or a torn one."""
-        if not self._disk.exists(self._hint):
-            return 0
-        data = self._disk.read(self._hint, 0, _NUMBER.size + _CRC.size)
-        number, crc = data[: _NUMBER.size], data[_NUMBER.size :]
-        return int(_NUMBER.unpack(number)[0]) if crc == _CRC.pack(crc32(number)) else 0
-
     def _written_csn(self) -> int:
         number = self._meta.get(CSN_KEY)
         return 0 if number is None else int(number.value)
@@ -213,6 +205,15 @@ class Commits:
             self._pending.pop(key, None)
             if not self._apps[record.app]:
                 del self._apps[record.app]
+
+
+def hinted_csn(disk: Disk, path: str) -> int:
+    """What the file beside the catalog says; 0 if there is none, or a torn one."""
+    if not disk.exists(path):
+        return 0
+    data = disk.read(path, 0, _NUMBER.size + _CRC.size)
+    number, crc = data[: _NUMBER.size], data[_NUMBER.size :]
+    return int(_NUMBER.unpack(number)[0]) if crc == _CRC.pack(crc32(number)) else 0
 
 
 def _check_size(record: CommitRecord) -> None:

@@ -165,7 +165,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             "scans": scans,
             "snapshots": asdict(self.keeping.snapshot_counts()),
             "leases": asdict(self.keeping.lease_counts()),
-            "owners": {"locks": len(self.list_owners()), **self.owners.counts},
+            "owners": asdict(self.owners.totals()),
             "transactions": asdict(self.transactions.counts()),
         }
 
@@ -472,7 +472,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         return Owners(
             self._meta,
             locks,
-            OwnedBuckets(self._tablets, self._partitions),
+            OwnedBuckets(self._tablets, self._partitions, self._clock),
             self._clock,
             self.config.owner_abandon_seconds,
             self._catalog.by_id,

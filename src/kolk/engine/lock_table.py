@@ -34,6 +34,10 @@ class LockTable:
         """The locks of a table, by the numbers of their owners."""
         return self._locks.get(table, _NOBODY)
 
+    def all(self) -> list[Lock]:
+        """Those of all tables."""
+        return [lock for locks in list(self._locks.values()) for lock in locks.values()]
+
     def current(self, table: TableId, number: int, fence: int) -> Lock:
         """The lock of a writer; Fenced if there is a newer one, or none any more."""
         lock = self.of(table).get(number)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from kolk.engine.owner_tally import OwnerTally
 from kolk.engine.partitions import Partitions
 from kolk.engine.tablets import Tablets
 from kolk.errors import CommitMismatch, PartitionDropped
@@ -16,6 +17,7 @@ from kolk.model.ids import BucketId, OwnerTag
 from kolk.model.owner import OwnerRecord, UndoMode
 from kolk.model.table import TableInfo
 from kolk.model.write import empty_write
+from kolk.runtime.clock import Clock
 from kolk.tablet.owning import OwnerView
 
 OnProgress = Callable[[int, int], object]
@@ -23,11 +25,13 @@ OnProgress = Callable[[int, int], object]
 
 
 class OwnedBuckets:
-    """Looks for owners in buckets. Thread-safe: it has no state, and what it touches has locks of its own."""
+    """Looks for owners in buckets. Thread-safe: what it touches has locks of its own."""
 
-    def __init__(self, tablets: Tablets, partitions: Partitions) -> None:
+    def __init__(self, tablets: Tablets, partitions: Partitions, clock: Clock) -> None:
         self._tablets = tablets
         self._partitions = partitions
+        self._clock = clock
+        self.tally = OwnerTally()
 
     def pass_through(self, info: TableInfo) -> None:
         """Take every open bucket's lock once: what was judged by an older lock is over then."""
@@ -61,26 +65,32 @@ class OwnedBuckets:
         """Whether anything is not committed."""
         return next(self.dirty(info, record), None) is not None
 
-    def undo(self, info: TableInfo, record: OwnerRecord, on_progress: OnProgress | None = None) -> int:
-        """Take back what is not committed, in every bucket; a partition that goes meanwhile needs it no more. How many
-        rows that were."""
+    def dirt(self, info: TableInfo, record: OwnerRecord) -> bool | None:
+        """Whether anything is not committed, as far as that is known without opening a bucket; None if it is not."""
+        views = [self._tablets.known_owners(bucket) for bucket in self._partitions.buckets(info)]
+        known = [each.get(record.number, OwnerView()) for each in views if each is not None]
+        if record.undo is UndoMode.ALWAYS and any(view.dirty_from(record.committed) is not None for view in known):
+            return True
+        return False if len(known) == len(views) or record.undo is UndoMode.NONE else None
+
+    def undo(self, info: TableInfo, record: OwnerRecord, on_progress: OnProgress | None = None) -> None:
+        """Take back what is not committed, in every bucket; a partition that goes meanwhile needs it no more."""
         found = list(self.dirty(info, record))
-        undone = 0
         for done, bucket in enumerate(found):
             if on_progress is not None:
                 on_progress(done, len(found))
-            undone += self.undo_one(info, bucket, record)
+            self.undo_one(info, bucket, record)
         if on_progress is not None:
             on_progress(len(found), len(found))
-        return undone
 
-    def undo_one(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int:
+    def undo_one(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> None:
         """The same in one bucket."""
         if record.undo is UndoMode.NONE:
-            return 0
+            return
         with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet, tablet.held():
-            return tablet.undo(record)
-        return 0
+            started = self._clock.monotonic()
+            rows = tablet.undo(record)
+            self.tally.add(undone_rows=rows, undo_seconds=self._clock.monotonic() - started)
 
     def seal(self, info: TableInfo, tag: OwnerTag, seqs: Mapping[str, int]) -> None:
         """Write to each of these buckets that a task is through with it; CommitMismatch if its last put is not there.

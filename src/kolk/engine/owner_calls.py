@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from kolk.engine.owned_buckets import OnProgress
 from kolk.engine.owner_tasks import OwnerTasks
 from kolk.engine.owners import Owners
-from kolk.errors import Fenced
+from kolk.errors import Fenced, LockExpired, PartialPut
 from kolk.model.ids import OwnerTag, PlainTag, TableId
 from kolk.model.owner import Claim, OwnerInfo, OwnerRecord, Task, check_tag
 from kolk.model.table import TableInfo
@@ -41,8 +41,12 @@ class OwnerCalls(ABC):
         try:
             self.owners.check_writer(table, tag)
             return self.put(table, write, tag)
-        except Fenced as error:
-            raise self.owners.explained(table, tag.owner, error) from error
+        except (Fenced, LockExpired, PartialPut) as error:
+            if not isinstance(error, PartialPut) or _is_fenced(error):
+                self.owners.tally.add(fenced=1)
+            if isinstance(error, Fenced):
+                raise self.owners.explained(table, tag.owner, error) from error
+            raise
 
     def commit_owner(
         self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
@@ -91,3 +95,7 @@ class OwnerCalls(ABC):
     def list_owners(self) -> list[OwnerInfo]:
         """The locks that there are."""
         return self.owners.listed(self.tables())
+
+
+def _is_fenced(error: PartialPut) -> bool:
+    return any(isinstance(each, Fenced | LockExpired) for each in error.failed.values())

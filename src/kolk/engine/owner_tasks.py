@@ -87,4 +87,4 @@ class OwnerTasks:
             if record is None:
                 return
             for bucket in self._owners.buckets.check_sealed(info, record, epoch, tasks):
-                self._owners.counts["undone_rows"] += self._owners.buckets.undo_one(info, bucket, record)
+                self._owners.buckets.undo_one(info, bucket, record)

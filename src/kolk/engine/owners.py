@@ -22,7 +22,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
@@ -35,6 +35,7 @@ from kolk.errors import (
     InvalidArgument,
     KolkError,
     OwnerRolledBack,
+    TableNotFound,
 )
 from kolk.model.ids import OwnerTag, TableId
 from kolk.model.owner import (
@@ -43,6 +44,7 @@ from kolk.model.owner import (
     Claim,
     Lock,
     Locks,
+    OwnerCounts,
     OwnerInfo,
     OwnerRecord,
     check_claim,
@@ -85,7 +87,7 @@ class Owners:
         self._mutexes: defaultdict[tuple[TableId, int], threading.RLock] = defaultdict(threading.RLock)
         # Each guarded by its owner's lock.
         self._records: dict[tuple[TableId, str], OwnerRecord] = {}
-        self.counts = {"begun": 0, "committed": 0, "conflicts": 0, "evicted": 0, "undone_rows": 0}
+        self.tally = buckets.tally
         known = {info.id for info in tables}
         for found in meta.list(PREFIX):
             record = decode_owner(found.value)
@@ -127,7 +129,7 @@ class Owners:
             record = replace(self._records[info.id, claim.owner], columns=columns, attempt=claim.attempt)
             self.store(record)
             self.locks.publish(record)
-            self.counts["begun"] += 1
+            self.tally.add(begun=1)
             return record
 
     def commit(
@@ -168,7 +170,7 @@ class Owners:
                 self.locks.replace(lock)
                 raise
             self.locks.replace(replace(lock, record=record, tasks={}))
-            self.counts["committed"] += 1
+            self.tally.add(committed=1)
 
     def renew(self, table: TableId, number: int, fence: int) -> float:
         """Let the time of a lock begin anew; how long that is. It waits for nobody."""
@@ -247,10 +249,21 @@ class Owners:
         """The locks of these tables, by table and owner."""
         now = self._clock.monotonic()
         return [
-            shown(info, lock, now)
+            shown(info, lock, now, is_dirty=self.buckets.dirt(info, lock.record))
             for info in infos
             for lock in sorted(self.locks.of(info.id).values(), key=lambda each: each.record.name)
         ]
+
+    def totals(self) -> OwnerCounts:
+        """How many locks there are, and what became of owners since the start. No bucket is opened for it."""
+        locks, dirty = self.locks.all(), list[Lock]()
+        for lock in locks:
+            with suppress(TableNotFound):
+                dirty += [lock] if self.buckets.dirt(self._newest(lock.record.table), lock.record) else []
+        expired, abandoned = sum(map(self._is_over, locks)), sum(map(self._is_over, dirty))
+        return replace(
+            self.tally.counts, locks=len(locks), live=len(locks) - expired, dirty=len(dirty), abandoned=abandoned
+        )
 
     def drop_table(self, table: TableId) -> None:
         """Forget the owners of a table that is gone."""
@@ -354,7 +367,7 @@ class Owners:
         for record in others:
             lock = self.locks.of(info.id).get(record.number)
             if lock is not None and lock.is_live(now):
-                self.counts["conflicts"] += 1
+                self.tally.add(conflicts=1)
                 raise conflict_of(lock, info.schema, f" of {info.name}", now)
         for record in others:
             with self.alone(record):
@@ -363,7 +376,7 @@ class Owners:
     def _evicted(self, info: TableInfo, record: OwnerRecord) -> bool:
         is_dirty = self._withdrawn(info, record)
         if is_dirty:
-            self.counts["evicted"] += 1
+            self.tally.add(evicted=1)
             _log.warning("%r of %s was taken back to its last commit, and evicted", record.name, info.name)
         return is_dirty
 
@@ -378,7 +391,7 @@ class Owners:
             record = replace(record, fence=record.fence + 1)
             self.store(record)
             self.locks.fence(record)
-            self.counts["undone_rows"] += self.buckets.undo(info, record)
+            self.buckets.undo(info, record)
         self.store(replace(record, evicted=is_dirty, is_resting=not is_dirty))
         self.locks.withdraw(record)
         return is_dirty
@@ -426,7 +439,7 @@ class Owners:
             # The job has kept a commit that it did not come to tell of.
             record = replace(record, committed=claim.resume_epoch, committed_fence=record.fence - 1)
             self.store(record)
-        self.counts["undone_rows"] += self.buckets.undo(info, record, on_progress)
+        self.buckets.undo(info, record, on_progress)
 
     def _next_number(self) -> int:
         with self._making:

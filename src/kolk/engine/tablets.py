@@ -26,6 +26,7 @@ from kolk.model.table import TableInfo
 from kolk.model.versions import Versions
 from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
+from kolk.tablet.owning import OwnerView
 from kolk.tablet.recovery import Copies
 from kolk.tablet.tablet import Tablet
 
@@ -147,6 +148,12 @@ class Tablets:
             entry = self._entries.get(bucket)
             resting = self._resting.get(bucket)
         return entry.tablet.end if entry is not None else None if resting is None else resting.end
+
+    def known_owners(self, bucket: BucketId) -> Mapping[int, OwnerView] | None:
+        """What a bucket has of each owner, if that is known at once; takes no lock that anybody holds for long."""
+        with self._mutex:
+            entry, resting = self._entries.get(bucket), self._resting.get(bucket)
+        return entry.tablet.known_owners if entry is not None else None if resting is None else resting.owners
 
     def log_folder(self, bucket: BucketId) -> Path:
         """Where the files of a bucket's log are."""

@@ -135,6 +135,31 @@ class OwnerInfo:
     undo: str
     is_recovering: bool = False
     """Whether what it left is being taken back, or was not to the end: nobody writes its columns."""
+    is_dirty: bool | None = None
+    """Whether it has changes that are not committed; None if nobody knows without opening buckets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerCounts:
+    """The locks that there are, and what became of owners since the start."""
+
+    locks: int = 0
+    live: int = 0
+    """Those of the locks whose time is not up."""
+    dirty: int = 0
+    """Those with changes that are not committed, as far as that is known without opening buckets."""
+    abandoned: int = 0
+    """Those of them whose time is up: nobody else may write their columns before they are taken back."""
+    begun: int = 0
+    committed: int = 0
+    conflicts: int = 0
+    """Beginnings that were refused, because others had the columns."""
+    evicted: int = 0
+    """Owners that were taken back to their last commit in somebody else's favour."""
+    fenced: int = 0
+    """Puts that were refused, because a newer writer goes on, or the time of their lock was up."""
+    undone_rows: int = 0
+    undo_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +180,7 @@ Locks = Mapping[int, Lock]
 """The locks of one table by the number of their owners."""
 
 
-def shown(info: TableInfo, lock: Lock, now: float) -> OwnerInfo:
+def shown(info: TableInfo, lock: Lock, now: float, *, is_dirty: bool | None = None) -> OwnerInfo:
     """A lock as people see it."""
     record = lock.record
     return OwnerInfo(
@@ -168,6 +193,7 @@ def shown(info: TableInfo, lock: Lock, now: float) -> OwnerInfo:
         seconds_left=max(lock.expires - now, 0.0),
         undo=record.undo.value,
         is_recovering=lock.is_recovering,
+        is_dirty=is_dirty,
     )
 
 

@@ -16,7 +16,8 @@ from kolk.runtime.disk import TEMPORARY_SUFFIX, Disk, OsDisk
 from kolk.runtime.migrations import FORMAT, FORMAT_FILE, migrate, write_format
 
 _NUMBER = re.compile("[1-9][0-9]{0,8}")  # bounded, because ``int`` itself raises on thousands of digits
-_LOCK = "LOCK"
+LOCK_FILE = "LOCK"
+"""Locked by the process that has the folder open."""
 TOKENS_FILE = "tokens.json"
 """The access tokens of a server; see ``kolk.server.tokens``."""
 TOKENS_LOCK_FILE = "tokens.lock"
@@ -33,7 +34,7 @@ class Folder:
         self.path = path
         self.pid = os.getpid()
         self._disk = disk
-        self._handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._handle = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
             self._settle_format()
@@ -53,7 +54,7 @@ class Folder:
     def is_in_place(self) -> bool:
         """Whether the path still leads to this folder, and not to nothing or to another one."""
         try:
-            there, ours = os.stat(self.path / _LOCK), os.fstat(self._handle)
+            there, ours = os.stat(self.path / LOCK_FILE), os.fstat(self._handle)
         except OSError:
             return False
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
@@ -93,7 +94,7 @@ class Folder:
         if not file.exists():
             # What a crash leaves of ``replace`` means nothing, and tokens may be made before the first start.
             tokens = (TOKENS_FILE, TOKENS_FILE + TEMPORARY_SUFFIX, TOKENS_LOCK_FILE)
-            harmless = (_LOCK, FORMAT_FILE + TEMPORARY_SUFFIX, *tokens)
+            harmless = (LOCK_FILE, FORMAT_FILE + TEMPORARY_SUFFIX, *tokens)
             if any(entry.name not in harmless for entry in self.path.iterdir()):
                 raise InvalidArgument(f"{self.path} holds other files and no Kolk data; give an empty or new folder")
             write_format(self.path, self._disk)

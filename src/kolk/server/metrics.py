@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from kolk.errors import KolkError
 from kolk.model.lease import LeaseCounts
+from kolk.model.owner import OwnerCounts
 from kolk.model.page import BucketOffsets
 from kolk.model.scan import ScanCounts
 from kolk.model.snapshot import SnapshotCounts
@@ -80,6 +81,7 @@ class Metrics:
         snapshots: Callable[[], SnapshotCounts] = _no_snapshots,
         leases: Callable[[], LeaseCounts] = LeaseCounts,
         transactions: Callable[[], TransactionCounts] = TransactionCounts,
+        owners: Callable[[], OwnerCounts] = OwnerCounts,
     ) -> None:
         registry = CollectorRegistry()
         self._exposition = _WithoutCreated(registry)
@@ -115,6 +117,7 @@ class Metrics:
         registry.register(_Scans(scans))
         registry.register(_Kept(snapshots, leases))
         registry.register(_Transactions(transactions))
+        registry.register(_Owners(owners))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -266,6 +269,31 @@ class _Transactions(Collector):
         yield CounterMetricFamily("kolk_commits_duplicate", "Those committed before.", counts.duplicates)
         yield CounterMetricFamily("kolk_commits_different", "Of them, those with other rows.", counts.different)
         yield CounterMetricFamily("kolk_commits_old", "Those of a version before the last.", counts.old)
+
+
+class _Owners(Collector):
+    """Asks for owners when somebody looks. There is no label: they have the names that users give."""
+
+    def __init__(self, owners: Callable[[], OwnerCounts]) -> None:
+        self._owners = owners
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        try:
+            counts = self._owners()
+        except KolkError:
+            return  # see _Offsets
+        yield GaugeMetricFamily("kolk_locks", "Owners that hold columns.", counts.locks)
+        yield GaugeMetricFamily("kolk_locks_live", "Those whose time is not up.", counts.live)
+        yield GaugeMetricFamily("kolk_owners_dirty", "Those with changes that are not committed.", counts.dirty)
+        yield GaugeMetricFamily("kolk_owners_abandoned", "Those of them whose time is up.", counts.abandoned)
+        yield CounterMetricFamily("kolk_owners_begun", "Owners that have begun.", counts.begun)
+        yield CounterMetricFamily("kolk_owner_commits", "Epochs that were committed.", counts.committed)
+        yield CounterMetricFamily("kolk_owner_conflicts", "Owners that others kept from beginning.", counts.conflicts)
+        yield CounterMetricFamily("kolk_owners_evicted", "Owners taken back for somebody else.", counts.evicted)
+        yield CounterMetricFamily("kolk_fenced_puts", "Puts of owners that may write no more.", counts.fenced)
+        yield CounterMetricFamily("kolk_undo_rows", "Rows that were taken back.", counts.undone_rows)
+        yield CounterMetricFamily("kolk_undo_seconds", "How long that took.", counts.undo_seconds)
 
 
 class _WithoutCreated(Collector):

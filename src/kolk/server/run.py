@@ -275,6 +275,7 @@ def _metrics(engine: Engine) -> Metrics:
         snapshots=engine.keeping.snapshot_counts,
         leases=engine.keeping.lease_counts,
         transactions=engine.transactions.counts,
+        owners=engine.owners.totals,
     )
 
 
