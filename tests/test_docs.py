@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/guide.md", "docs/aggregation.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/aggregation.md", "docs/exactly-once.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -79,6 +79,17 @@ def test_the_counters_of_the_aggregation_example_are_what_one_job_would_have_mad
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9 the server" in done.stdout
+    assert "Every row is right." in done.stdout
+
+
+def test_the_jobs_of_the_owners_example_leave_what_one_run_without_accidents_would_have_made():
+    example = [sys.executable, str(ROOT / "examples" / "owners.py")]
+
+    done = subprocess.run(example, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kill -9 the process" in done.stdout
+    assert "rows taken back on the way: 0" not in done.stdout
     assert "Every row is right." in done.stdout
 
 

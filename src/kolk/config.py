@@ -37,8 +37,8 @@ class EngineConfig:
     kv_write_buffer_bytes: int = 256 * MIB
     """Memory for rows not yet flushed, shared by all buckets. It bounds what a restart replays."""
     log_pinned_max_bytes: int = 64 * 1024 * MIB
-    """Most log that all followers and leases together may keep beyond its time. Above it whoever keeps the most loses
-    it."""
+    """Most log that all followers, leases and owners together may keep beyond its time. Above it whoever keeps the most
+    loses it; an owner is taken back to its last commit first."""
     follower_ttl_seconds: float = 7 * 86_400.0
     """How long a follower that is not used holds the log. Longer survives longer outages, and takes more disk."""
     put_rows_max: int = 1_000_000

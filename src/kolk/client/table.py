@@ -389,8 +389,10 @@ class Table(Handle):
                 w.put(rows)
                 w.commit()
 
-        Beginning takes back what an earlier writer of this name has not committed. ``state`` goes on where
-        ``writer.state()`` was taken. ``undo="none"`` is for functions that a replay does not change.
+        Beginning takes back what an earlier writer of this name has not committed; ``resume_epoch`` is the last epoch
+        that a job knows as done from a checkpoint of its own. The lock is renewed in the background, every third of its
+        ``ttl``. ``state`` goes on where ``writer.state()`` was taken; name the columns with it. ``undo="none"`` is for
+        functions that a replay does not change. A ``stream`` says what the epochs belong to, and ``reset`` forgets it.
         """
         return written(
             self._link,

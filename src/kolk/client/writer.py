@@ -123,7 +123,8 @@ class Writer:
         return self._write(write, epoch, tag)
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
-        """Let what was written stand, up to this epoch; the next one begins."""
+        """Let what was written stand, up to this epoch; the next one begins. ``user_state`` takes the place of what was
+        committed before."""
         self._check_open()
         self._check_sure(None)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
@@ -135,7 +136,7 @@ class Writer:
         self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
 
     def state(self) -> str:
-        """What another process needs to go on: JSON, for ``table.writer(state=...)``."""
+        """What another process needs to go on after the last commit, in JSON: see ``table.writer(state=...)``."""
         return json.dumps({"owner": self.owner, "table": self._table.info.id, "epoch": self.committed})
 
     def close(self) -> None:

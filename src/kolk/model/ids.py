@@ -1,8 +1,7 @@
 """Identities: of tables and buckets, and of writes.
 
-A *write tag* stands in every log frame and says who wrote it; it is how a retry is told from a new write, and
-later how a transaction or an owner finds its frames again. One frame has one tag. The tags of transactions
-and owners are part of the format from the first day, so that they will need no new one.
+A *write tag* stands in every log frame and says who wrote it; it is how a retry is told from a new write, and how a
+transaction or an owner finds its frames again. One frame has one tag.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The small durable tables: catalog today, leases, owners and transactions later.
+"""The small durable tables: catalog, followers, leases, owners and commits.
 
 A record is a key, bytes and a version; ``write`` changes several records at once or not at all, each on the
 condition that its version is still the expected one. That is all that anybody may ask of it, so that several
