@@ -7,6 +7,7 @@ import pyarrow as pa
 
 import kolk
 from kolk.client.writes import put_write
+from kolk.codec.bucketing import bucket_of
 from kolk.engine.database import Engine
 from kolk.model.ids import OwnerTag
 from kolk.model.options import MergeMode
@@ -116,6 +117,13 @@ class Owned:
         if on_progress is not None:
             return Grip(self, self.engine.begin_owner(self.table.info.id, claim, on_progress))
         return Grip(self, self.service.begin_owner(self.table.info.id, claim))
+
+    def a_key_of_each_bucket(self):
+        """Keys, by the number of the bucket that they belong to."""
+        info = self.table.info
+        keys = pa.RecordBatch.from_pydict({"k": pa.array(range(50), pa.int32())})
+        places = bucket_of(keys, info.schema.key_columns, info.spec.buckets).tolist()
+        return [places.index(bucket) for bucket in range(info.spec.buckets)]
 
     def rows(self):
         """All rows, by key, without what is null."""

@@ -19,14 +19,7 @@ def t(rack):
 
 @pytest.fixture
 def keys(t):
-    """A key of each bucket."""
-    found = {}
-    probe = t.begin("probe", ["title"])
-    for key in range(50):
-        for bucket in probe.put({key: {"title": "x"}}):
-            found.setdefault(int(bucket), key)
-    probe.release()
-    return [found[0], found[1]]
+    return t.a_key_of_each_bucket()
 
 
 def test_tasks_of_one_run_share_a_fence_and_those_of_older_runs_are_fenced(t):
@@ -190,8 +183,7 @@ def test_a_run_that_replays_what_is_committed_adds_nothing(t, keys):
         a = t.begin(attempt=run)
         task = a.begin_task(0, 1)
         a.put({keys[0]: {"pv": 1}}, 0, seq=1, ticket=task.ticket)
-        if run == "r1":
-            a.seal(1, task.ticket, {"0": 1})
+        a.seal(1, task.ticket, {"0": 1})
         a.commit_tasks(0, {"0": (task.ticket, 1)})
 
     assert t.rows()[keys[0]]["pv"] == 1

@@ -131,7 +131,8 @@ class Writer:
         self._link.service.commit_owner(
             self._table.info.id, self._record.number, self._record.fence, epoch, self._seqs.get(epoch, {}), user_state
         )
-        self._committed, self._state = epoch, user_state
+        if epoch > self._committed:  # else it is a replay, and stands as it was
+            self._committed, self._state = epoch, user_state
         self._epoch = max(self._epoch, epoch + 1)
         self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
 

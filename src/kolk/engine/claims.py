@@ -2,7 +2,7 @@
 
 from kolk.errors import InvalidArgument, OwnerRolledBack, StreamChanged
 from kolk.model.options import ChangelogImage
-from kolk.model.owner import Claim, OwnerRecord, UndoMode
+from kolk.model.owner import Claim, OwnerRecord, UndoMode, is_replayable
 from kolk.model.table import TableInfo
 
 
@@ -39,8 +39,7 @@ def check_table(info: TableInfo, claim: Claim) -> None:
     if claim.undo is UndoMode.NONE:
         names = [column.name for column in info.schema.value_columns] if claim.columns is None else claim.columns
         for name in names:
-            function = info.schema.column(name).function
-            if function is None or not (function.is_idempotent and function.is_commutative):
+            if not is_replayable(info.schema.column(name)):
                 raise InvalidArgument(
                     f"undo='none' is for columns that a replay does not change (max, min, bool_*, bitmaps), not for"
                     f" {name!r}; leave it out"

@@ -74,6 +74,8 @@ class OwnedBuckets:
 
     def undo_one(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int:
         """The same in one bucket."""
+        if record.undo is UndoMode.NONE:
+            return 0
         with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet, tablet.held():
             return tablet.undo(record)
         return 0
@@ -87,7 +89,7 @@ class OwnedBuckets:
         for bucket in [bucket for bucket in self._partitions.buckets(info) if bucket.name in seqs]:
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 view, last = tablet.owners().get(tag.owner, OwnerView()), seqs[bucket.name]
-                is_there = (view.fence, view.ticket, view.last_of(tag.epoch)) == (tag.fence, tag.ticket, last)
+                is_there = (view.ticket, view.last_of(tag.fence, tag.epoch)) == (tag.ticket, last)
                 if not is_there:
                     raise CommitMismatch(f"put {last} of this task is not in bucket {bucket.name}; begin it again")
                 if not view.sealed:
@@ -97,7 +99,9 @@ class OwnedBuckets:
         """Raise CommitMismatch unless the last put of an epoch is the one that is named, in every bucket that has any
         of it."""
         for bucket, view in self._views(info, record):
-            found, wanted = view.last_of(epoch), seqs.get(bucket.name)
+            found, wanted = view.last_of(record.fence, epoch), seqs.get(bucket.name)
+            if found is not None and view.ticket:
+                raise CommitMismatch(f"what bucket {bucket.name} has of epoch {epoch} is a task's: commit the tasks")
             if found != wanted:
                 raise CommitMismatch(
                     f"the last put of epoch {epoch} in bucket {bucket.name} is {_number(found)}, and {_number(wanted)}"
@@ -111,10 +115,10 @@ class OwnedBuckets:
         which other buckets have something of the epoch."""
         others: list[BucketId] = []
         for bucket, view in self._views(info, record):
-            found, wanted = view.last_of(epoch), tasks.get(bucket.name)
+            found, wanted = view.last_of(record.fence, epoch), tasks.get(bucket.name)
             if wanted is None:
                 others += [bucket] if found is not None else []
-            elif (view.fence, view.ticket, found) != (record.fence, *wanted) or not view.sealed:
+            elif (view.ticket, found) != tuple(wanted) or not view.sealed:
                 raise CommitMismatch(
                     f"bucket {bucket.name} has put {_number(found)} of ticket {view.ticket}, and {wanted[1]} of ticket"
                     f" {wanted[0]}, sealed, was to be committed: nothing was. Begin again"

@@ -79,10 +79,7 @@ class OwnerCalls(ABC):
     ) -> None:
         """Let an attempt be what its task leaves: ``seqs`` are its last puts by bucket, ``message`` is for whoever
         tries again."""
-        info = self.table_by_id(table)
-        tag = self.tasks.check_open(info, number, fence, partition, ticket)
-        self.owners.buckets.seal(info, tag, seqs)
-        self.tasks.seal(info, number, fence, partition, ticket, message)
+        self.tasks.seal(self.table_by_id(table), number, fence, partition, ticket, seqs, message)
 
     def commit_tasks(
         self, table: TableId, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes

@@ -50,16 +50,18 @@ class OwnerTasks:
             self._owners.locks.replace(replace(lock, record=record, tasks=tasks))
             return task
 
-    def check_open(self, info: TableInfo, number: int, fence: int, partition: int, ticket: int) -> OwnerTag:
-        """The tag of a task that may be sealed, without its count."""
-        lock = self._owners.current(info.id, number, fence)
-        task = lock.tasks.get(partition)
-        if task is None or task.ticket != ticket:
-            raise Fenced("a newer attempt at this task goes on, or its epoch is over")
-        return OwnerTag(number, fence, ticket, task.epoch, 0, sealed=True)
-
-    def seal(self, info: TableInfo, number: int, fence: int, partition: int, ticket: int, message: bytes) -> None:
-        """Let what an attempt has written be what its task leaves. Idempotent."""
+    def seal(
+        self,
+        info: TableInfo,
+        number: int,
+        fence: int,
+        partition: int,
+        ticket: int,
+        seqs: Mapping[str, int],
+        message: bytes,
+    ) -> None:
+        """Let what an attempt has written be what its task leaves: ``seqs`` are its last puts by bucket. A copy that
+        begins meanwhile waits, and is told. Idempotent: the first message stands."""
         if len(message) > MESSAGE_BYTES_MAX:
             raise InvalidArgument(f"what a task leaves has at most {MESSAGE_BYTES_MAX:,} bytes, not {len(message):,}")
         lock = self._owners.current(info.id, number, fence)
@@ -68,6 +70,11 @@ class OwnerTasks:
             task = lock.tasks.get(partition)
             if task is None or task.ticket != ticket:
                 raise Fenced("a newer attempt at this task goes on, or its epoch is over")
+            if task.message is not None:
+                return
+            if task.epoch > lock.record.committed:  # else it was replayed, and nothing of it is written again
+                tag = OwnerTag(number, fence, ticket, task.epoch, 0, sealed=True)
+                self._owners.buckets.seal(info, tag, seqs)
             sealed = {**lock.tasks, partition: replace(task, message=message)}
             self._owners.locks.replace(replace(lock, tasks=sealed))
 

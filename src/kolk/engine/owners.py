@@ -30,6 +30,7 @@ from kolk.engine.claims import check_known, check_table, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
+    EpochClosed,
     Fenced,
     InvalidArgument,
     KolkError,
@@ -44,8 +45,8 @@ from kolk.model.owner import (
     Locks,
     OwnerInfo,
     OwnerRecord,
-    check_owner,
-    check_ttl,
+    check_claim,
+    check_epoch,
     closed_columns,
     shown,
 )
@@ -105,8 +106,7 @@ class Owners:
 
         Who brings the token of the run that writes now gets its fence.
         """
-        check_owner(claim.owner)
-        check_ttl(claim.ttl_seconds)
+        check_claim(claim)
         with self._named(info.id, claim.owner) as known:
             info = self._newest(info.id)
             if known is not None and claim.attempt and self._is_same_run(known, claim.attempt):
@@ -146,19 +146,27 @@ class Owners:
         self, info: TableInfo, number: int, fence: int, epoch: int, state: bytes
     ) -> Iterator[OwnerRecord | None]:
         """Commit an epoch after what is done in the block, which is given None if it is committed already."""
+        check_epoch(epoch)
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
         with self._mutex(info.id, number):
             lock = self.current(info.id, number, fence)
             record = lock.record
-            if epoch < record.committed:
-                raise OwnerRolledBack(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
-            if epoch == record.committed:
+            if epoch < record.committed and fence == record.committed_fence:
+                raise EpochClosed(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
+            if epoch <= record.committed:  # its answer was lost, or it is a replay
                 yield None
                 return
-            yield record
-            record = replace(record, committed=epoch, committed_fence=fence, state=state)
-            self.store(record)
+            # What is looked at in the block must be what is committed: a put that comes late is not let in between.
+            self.locks.replace(replace(lock, closing=epoch))
+            try:
+                self.buckets.pass_through(info)
+                yield record
+                record = replace(record, committed=epoch, committed_fence=fence, state=state)
+                self.store(record)
+            except BaseException:
+                self.locks.replace(lock)
+                raise
             self.locks.replace(replace(lock, record=record, tasks={}))
             self.counts["committed"] += 1
 

@@ -13,7 +13,7 @@ from enum import Enum
 
 from kolk.errors import InvalidArgument
 from kolk.model.ids import OwnerTag, TableId
-from kolk.model.schema import Schema
+from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo
 
 NO_EPOCH = -1
@@ -113,6 +113,8 @@ class Lock:
     """Whether what it left is still being taken back; its new fence may not write before that."""
     tasks: Mapping[int, Task] = field(default_factory=dict[int, Task])
     """The tasks of its newest epoch, by their partitions."""
+    closing: int = NO_EPOCH
+    """The epoch that is being committed: to it, and to those before it, nothing is added meanwhile."""
 
     def is_live(self, now: float) -> bool:
         """Whether its time is not up."""
@@ -178,7 +180,7 @@ def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         if name not in schema.names:
             raise InvalidArgument(f"there is no column {name!r}; the columns are {', '.join(schema.names)}"[:500])
         column = schema.column(name)
-        if not column.nullable and column.default is None and len(names) < len(schema.value_columns):
+        if not column.nullable and column.default is None and len(set(names)) < len(schema.value_columns):
             raise InvalidArgument(
                 f"the column {name!r} is NOT NULL without a default, so what its owner inserts could not be taken back"
                 " from a row that others have columns in; own all columns, or let it be null"
@@ -194,6 +196,12 @@ def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         if name in schema.primary_key:
             raise InvalidArgument(f"the column {name!r} is part of the primary key, which nobody owns; leave it out")
     return tuple(sorted(chosen))
+
+
+def is_replayable(column: Column) -> bool:
+    """Whether a column does not mind to be given again what it was given, in whatever order."""
+    function = column.function
+    return function is not None and function.is_idempotent and function.is_commutative
 
 
 def ticket_of(number: int, partition: int) -> int:
@@ -226,6 +234,17 @@ def check_owner(name: object) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX or not name.isprintable():
         raise InvalidArgument(f"owner is a text of 1 to {NAME_LENGTH_MAX} printable characters, not {name!r}"[:500])
     return name
+
+
+def check_claim(claim: Claim) -> None:
+    """Raise InvalidArgument if nobody can ask for this, whatever the table: what is kept of an owner has a limit."""
+    check_owner(claim.owner)
+    check_ttl(claim.ttl_seconds)
+    for what, text in (("stream", claim.stream), ("attempt", claim.attempt)):
+        if not isinstance(text, str) or len(text) > NAME_LENGTH_MAX or not text.isprintable():
+            raise InvalidArgument(f"{what} is a text of up to {NAME_LENGTH_MAX} printable characters"[:500])
+    if claim.resume_epoch is not None:
+        check_epoch(claim.resume_epoch)
 
 
 def check_epoch(epoch: object) -> int:

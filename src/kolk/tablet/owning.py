@@ -12,15 +12,25 @@ also if its epoch is over by now. (A newer ticket of a task takes back too, and 
 Record: name ``o`` + number (8 bytes); value a msgpack of ``OwnerView``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 
-from kolk.errors import BucketSplit, Busy, ColumnLockConflict, EpochClosed, Fenced, InvalidRows, LockExpired, StaleTag
+from kolk.errors import (
+    BucketSplit,
+    Busy,
+    ColumnLockConflict,
+    EpochClosed,
+    Fenced,
+    InvalidArgument,
+    InvalidRows,
+    LockExpired,
+    StaleTag,
+)
 from kolk.merge.prepared import Prepared
 from kolk.model.ids import OwnerTag, UndoTag, WriteTag
-from kolk.model.owner import NO_EPOCH, Lock, Locks, OwnerRecord, UndoMode, partition_of
+from kolk.model.owner import NO_EPOCH, Lock, Locks, OwnerRecord, UndoMode, is_replayable, partition_of
 from kolk.model.schema import Schema
 from kolk.model.write import Action
 
@@ -47,31 +57,38 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
     ticket: int = 0
     highest: int = -1
     epochs: tuple[Epoch, ...] = ()
-    kept: tuple[tuple[int, int], ...] = ()
-    """The newest puts of this fence, each with the end that it was answered with."""
+    kept: tuple[tuple[int, int, int], ...] = ()
+    """The newest puts of this fence and ticket, each with its epoch and the end that it was answered with."""
     sealed: bool = False
     """Whether the task of this ticket has said that it is through."""
 
     def end_of(self, tag: OwnerTag) -> int | None:
-        """The end that a put was answered with; None for one not seen before."""
+        """The end that a put was answered with; None for one not seen before, InvalidArgument for another one under
+        its count, which must not be taken for its retry."""
         if (tag.fence, tag.ticket) != (self.fence, self.ticket):
             return None
-        return next((end for seq, end in self.kept if seq == tag.seq), None)
+        epoch, end = next(((epoch, end) for seq, epoch, end in self.kept if seq == tag.seq), (tag.epoch, None))
+        if epoch != tag.epoch:
+            raise InvalidArgument(f"put {tag.seq} of this owner was of epoch {epoch}; count on from one to the next")
+        return end
 
     def check_fresh(self, tag: OwnerTag) -> None:
         """Raise StaleTag for a put so old that nobody knows any more whether it arrived."""
-        if (tag.fence, tag.ticket) == (self.fence, self.ticket) and self.kept and tag.seq < self.kept[0][0]:
+        is_full = (tag.fence, tag.ticket) == (self.fence, self.ticket) and len(self.kept) == _KEPT_PUTS
+        if is_full and tag.seq < self.kept[0][0]:
             raise StaleTag(
                 f"put {tag.seq} of this owner is older than its last {_KEPT_PUTS}, so whether it arrived is forgotten"
             )
 
     def after(self, tag: OwnerTag, base: int, end: int, committed: int) -> "OwnerView":
-        """The view with one more put; of epochs that are committed nothing is kept."""
+        """The view with one more put. Of epochs that are committed nothing is kept, nor of those of earlier fences:
+        what was not committed of them was taken back, or never will be."""
         same = (tag.fence, tag.ticket) == (self.fence, self.ticket)
         known = [put for put in self.kept if put[0] != tag.seq] if same else []
-        kept = tuple(sorted([*known, (tag.seq, end)])[-_KEPT_PUTS:])
-        before = next((each for each in self.epochs if each.epoch == tag.epoch), None)
-        epochs = [each for each in self.epochs if each.epoch != tag.epoch and each.epoch > committed]
+        kept = tuple(sorted([*known, (tag.seq, tag.epoch, end)])[-_KEPT_PUTS:])
+        own = self.epochs if tag.fence == self.fence else ()
+        before = next((each for each in own if each.epoch == tag.epoch), None)
+        epochs = [each for each in own if each.epoch != tag.epoch and each.epoch > committed]
         last = max(tag.seq, before.seq) if same and before is not None else tag.seq
         epochs.append(Epoch(tag.epoch, base if before is None else before.first, last))
         highest = max(self.highest, tag.epoch) if tag.fence == self.fence else tag.epoch
@@ -87,8 +104,10 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
         """Where the first frame beyond the commit point is; None if there is none."""
         return min((each.first for each in self.epochs if each.epoch > committed), default=None)
 
-    def last_of(self, epoch: int) -> int | None:
-        """The last put of an epoch."""
+    def last_of(self, fence: int, epoch: int) -> int | None:
+        """The last put of an epoch under this fence."""
+        if fence != self.fence:
+            return None
         return next((each.seq for each in self.epochs if each.epoch == epoch), None)
 
 
@@ -114,7 +133,7 @@ class Owning:
         if isinstance(tag, OwnerTag):
             lock = _current(tag, locks, now)
             check_within(lock, prepared)
-            return _judged(tag, lock.record, views.get(tag.owner) or self.view(tag.owner))
+            return _judged(tag, lock, views.get(tag.owner) or self.view(tag.owner))
         if locks:
             self.check_free(prepared, now)
         return None
@@ -125,20 +144,17 @@ class Owning:
         if not isinstance(tag, OwnerTag) or not tag.ticket:
             return None
         record, view = _current(tag, self._guard(), now).record, self.view(tag.owner)
-        if view.fence != tag.fence or view.dirty_from(record.committed) is None or view.ticket >= tag.ticket:
+        if view.fence != tag.fence or view.dirty_from(record.committed) is None:
             return None
-        if partition_of(view.ticket) != partition_of(tag.ticket):
-            raise BucketSplit(
-                f"the tasks {partition_of(view.ticket)} and {partition_of(tag.ticket)} of {record.name!r} write to one"
-                " bucket, so that neither could be done again alone; send the rows of a bucket to one task"
-            )
-        return None if view.sealed else record
+        _check_alone(tag, record, view)
+        is_over = view.ticket < tag.ticket and not view.sealed
+        return record if is_over and record.undo is UndoMode.ALWAYS else None
 
     def check_free(self, prepared: Prepared, now: float) -> None:
         """Raise ColumnLockConflict if a write that is nobody's is about somebody's columns."""
         touched = _columns(prepared)
         for lock in self._guard().values():
-            if touched != () and lock.record.overlaps(touched):
+            if lock.record.overlaps(touched):
                 raise conflict_of(lock, prepared.schema, "", now)
 
     def check_unowned(self, now: float) -> None:
@@ -192,15 +208,19 @@ def _current(tag: OwnerTag, locks: Locks, now: float) -> Lock:
     return lock
 
 
-def _judged(tag: OwnerTag, record: OwnerRecord, view: OwnerView) -> int | None:
+def _judged(tag: OwnerTag, lock: Lock, view: OwnerView) -> int | None:
     """What its epoch says of a put. One that this very writer has made before is answered as it was: it stands."""
-    known = view.end_of(tag)
+    record, known = lock.record, view.end_of(tag)
     if known is not None and (view.sealed or not tag.sealed):
         return known
     if tag.epoch <= record.committed:
         if tag.fence > record.committed_fence:
             return -1  # a replay of what is committed: acknowledged, and not done again
         raise EpochClosed(f"epoch {tag.epoch} of {record.name!r} is committed; nothing is added to it")
+    if tag.epoch <= lock.closing:
+        raise Busy(f"epoch {lock.closing} of {record.name!r} is being committed; retry, to hear whether it is")
+    if view.fence == tag.fence and view.dirty_from(record.committed) is not None:
+        _check_alone(tag, record, view)
     if view.fence == tag.fence and tag.epoch < view.highest:
         raise EpochClosed(
             f"epoch {view.highest} of {record.name!r} has begun in this bucket, so nothing is added to {tag.epoch}"
@@ -210,10 +230,22 @@ def _judged(tag: OwnerTag, record: OwnerRecord, view: OwnerView) -> int | None:
             raise Fenced("a newer attempt at this task has written to this bucket; nothing was written")
         if view.sealed:
             raise EpochClosed("the task that writes to this bucket has said that it is through")
-        if tag.ticket > view.ticket and view.last_of(tag.epoch) is not None:
+        is_over = tag.ticket > view.ticket and view.last_of(tag.fence, tag.epoch) is not None
+        if is_over and record.undo is UndoMode.ALWAYS:
             raise Busy("an earlier attempt at this task is under way in this bucket; retry")
     view.check_fresh(tag)
     return None
+
+
+def _check_alone(tag: OwnerTag, record: OwnerRecord, view: OwnerView) -> None:
+    """Raise BucketSplit if what a bucket has of an epoch is another task's than a put, or that of no task."""
+    if bool(view.ticket) == bool(tag.ticket) and partition_of(view.ticket) == partition_of(tag.ticket):
+        return
+    who = " and ".join(f"task {partition_of(ticket)}" if ticket else "no task" for ticket in (view.ticket, tag.ticket))
+    raise BucketSplit(
+        f"rows of {who} of {record.name!r} are for one bucket, so that neither could be taken back alone; send the rows"
+        " of a bucket to one task"
+    )
 
 
 def owned(lock: Lock, now: float) -> ColumnLockConflict:
@@ -252,14 +284,23 @@ def _columns(prepared: Prepared) -> tuple[int, ...] | None:
 def check_within(lock: Lock, prepared: Prepared) -> None:
     """Raise InvalidRows if a write of an owner goes beyond its columns, or beyond what a replay may repeat."""
     record, write = lock.record, prepared.write
-    if record.undo is UndoMode.NONE and write.action is not Action.UPSERT:
-        raise InvalidRows(f"{record.name!r} has undo='none', so it takes nothing away: a replay could not tell")
-    if record.columns is None:
-        return
     touched = _columns(prepared)
     if touched is None:
         touched = tuple(column.id for column in prepared.schema.value_columns)
+    if record.undo is UndoMode.NONE:
+        _check_replayable(record, prepared, touched)
+    if record.columns is None:
+        return
     outside = [prepared.schema.by_id[id].name for id in touched if id not in record.columns]
     if outside:
         whole = ", and the rows are whole ones; name its columns" if write.columns is None else ""
         raise InvalidRows(f"{record.name!r} does not own {', '.join(outside)}{whole}")
+
+
+def _check_replayable(record: OwnerRecord, prepared: Prepared, touched: Sequence[int]) -> None:
+    """Raise InvalidRows if a write that is never taken back could not be repeated either."""
+    if prepared.write.action is not Action.UPSERT:
+        raise InvalidRows(f"{record.name!r} has undo='none', so it takes nothing away: a replay could not tell")
+    for column in (prepared.schema.by_id[id] for id in touched):
+        if not is_replayable(column):  # it came after its owner, who has all columns
+            raise InvalidRows(f"{record.name!r} has undo='none', and a replay changes {column.name!r}; leave it out")
