@@ -34,7 +34,7 @@ from kolk.errors import (
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import OwnerTag, PlainTag
 from kolk.model.options import MergeMode
-from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner
+from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner, check_state
 from kolk.model.write import Action, Write
 from kolk.runtime.ticker import Ticker
 
@@ -129,7 +129,12 @@ class Writer:
         self._check_sure(None)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
         self._link.service.commit_owner(
-            self._table.info.id, self._record.number, self._record.fence, epoch, self._seqs.get(epoch, {}), user_state
+            self._table.info.id,
+            self._record.number,
+            self._record.fence,
+            epoch,
+            self._seqs.get(epoch, {}),
+            check_state(user_state),
         )
         if epoch > self._committed:  # else it is a replay, and stands as it was
             self._committed, self._state = epoch, user_state

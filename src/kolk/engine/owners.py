@@ -32,14 +32,12 @@ from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
     EpochClosed,
     Fenced,
-    InvalidArgument,
     KolkError,
     OwnerRolledBack,
 )
 from kolk.model.ids import TableId
 from kolk.model.owner import (
     ATTEMPTS_KEPT,
-    STATE_BYTES_MAX,
     Claim,
     Lock,
     Locks,
@@ -47,6 +45,7 @@ from kolk.model.owner import (
     OwnerRecord,
     check_claim,
     check_epoch,
+    check_state,
     closed_columns,
     shown,
 )
@@ -147,8 +146,7 @@ class Owners:
     ) -> Iterator[OwnerRecord | None]:
         """Commit an epoch after what is done in the block, which is given None if it is committed already."""
         check_epoch(epoch)
-        if len(state) > STATE_BYTES_MAX:
-            raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
+        check_state(state)
         with self._mutex(info.id, number):
             lock = self.current(info.id, number, fence)
             record = lock.record

@@ -252,3 +252,12 @@ def check_epoch(epoch: object) -> int:
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= EPOCH_MAX:
         raise InvalidArgument(f"epoch is a whole number from 0 on, such as a batch id, not {epoch!r}"[:500])
     return epoch
+
+
+def check_state(state: object) -> bytes:
+    """What a commit keeps for the job; InvalidArgument if it cannot be kept."""
+    if not isinstance(state, bytes):
+        raise InvalidArgument(f"user_state is bytes, such as text.encode(), not {type(state).__name__}")
+    if len(state) > STATE_BYTES_MAX:
+        raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
+    return state
