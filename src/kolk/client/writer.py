@@ -52,11 +52,8 @@ class Writer:
         self._link = link
         self._table = table
         self._columns = None if claim.columns is None else tuple(claim.columns)
-        record = link.service.begin_owner(table.info.id, claim)
-        self._record = record
-        self._committed = record.committed
-        self._epoch = record.committed + 1
-        self._state = record.state
+        self._record = link.service.begin_owner(table.info.id, claim)
+        self._epoch = self._record.committed + 1
         self._seq = 0
         self._seqs: dict[int, dict[str, int]] = {}
         self._unsure: tuple[int, int] | None = None
@@ -80,7 +77,7 @@ class Writer:
     @property
     def committed(self) -> int | None:
         """The last epoch that stands."""
-        return None if self._committed == NO_EPOCH else self._committed
+        return None if self._record.committed == NO_EPOCH else self._record.committed
 
     @property
     def epoch(self) -> int:
@@ -90,7 +87,7 @@ class Writer:
     @property
     def user_state(self) -> bytes:
         """What was committed with the last epoch: where the job had got to, say."""
-        return self._state
+        return self._record.state
 
     def put(
         self,
@@ -124,20 +121,16 @@ class Writer:
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
         """Let what was written stand, up to this epoch; the next one begins. ``user_state`` takes the place of what was
-        committed before."""
+        committed before; an epoch that is committed already keeps the one it has."""
         self._check_open()
         self._check_sure(None)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
-        self._link.service.commit_owner(
-            self._table.info.id,
-            self._record.number,
-            self._record.fence,
-            epoch,
-            self._seqs.get(epoch, {}),
-            check_state(user_state),
+        check_state(user_state)
+        record = self._record
+        # Its answer is the truth: the epoch may be committed already, by a call whose answer was lost.
+        self._record = self._link.service.commit_owner(
+            self._table.info.id, record.number, record.fence, epoch, self._seqs.get(epoch, {}), user_state
         )
-        if epoch > self._committed:  # else it is a replay, and stands as it was
-            self._committed, self._state = epoch, user_state
         self._epoch = max(self._epoch, epoch + 1)
         self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
 
@@ -219,7 +212,7 @@ class Writer:
             raise
         self._unsure = None
         self._epoch = max(self._epoch, epoch)
-        if epoch > self._committed:
+        if epoch > record.committed:
             self._seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, seq))
         return ends
 

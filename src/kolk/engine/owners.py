@@ -131,14 +131,16 @@ class Owners:
 
     def commit(
         self, info: TableInfo, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
-    ) -> None:
+    ) -> OwnerRecord:
         """Let everything of an epoch, and of those before it, stand. ``seqs`` are the last puts of the epoch by bucket.
 
-        A lock whose time has run out may still commit, if nobody has taken over.
+        A lock whose time has run out may still commit, if nobody has taken over. The answer is what is committed then.
         """
-        with self.committing(info, number, fence, epoch, state) as record:
-            if record is not None:
-                self.buckets.check_arrived(info, record, epoch, seqs)
+        with self._mutex(info.id, number):
+            with self.committing(info, number, fence, epoch, state) as record:
+                if record is not None:
+                    self.buckets.check_arrived(info, record, epoch, seqs)
+            return self.current(info.id, number, fence).record
 
     @contextmanager
     def committing(
