@@ -1,9 +1,9 @@
 """A writer in a job's hands: what it knows, what it says when asked for what cannot be, and how it ends."""
 
 import pytest
-from tests.spec.owned import open_rack
+from tests.spec.owned import TTL, open_rack
 
-from kolk.errors import InvalidArgument
+from kolk.errors import Closed, InvalidArgument, LockExpired, OwnerRolledBack
 
 
 @pytest.fixture
@@ -48,3 +48,47 @@ def test_a_commit_whose_answer_was_lost_has_the_state_that_was_committed_then(t)
         assert (w.epoch, w.user_state) == (1, b"first")
     with t.table.writer("a", ["pv"]) as w:
         assert (w.committed, w.user_state) == (0, b"first")
+
+
+# --- a lock whose time is up
+
+
+def late(t, learns):
+    """A writer with something uncommitted, which has learnt that its time is up: from a put, or by renewing."""
+    w = t.table.writer("a", ["pv"], ttl=TTL)
+    w.put([{"k": 1, "pv": 1}])
+    w._ticker.stop()  # its process sleeps
+    t.rack.clock.advance(seconds=TTL + 1)
+    if learns == "by renewing":
+        w.turn()
+    with pytest.raises(LockExpired):
+        w.put([{"k": 1, "pv": 10}])
+    return w
+
+
+@pytest.mark.parametrize("learns", ["by renewing", "from a put"])
+def test_a_writer_whose_time_is_up_commits_if_nobody_took_its_place(t, learns):
+    w = late(t, learns)
+
+    w.commit(user_state=b"just in time")
+
+    assert (w.committed, w.user_state) == (0, b"just in time")
+    with pytest.raises(LockExpired):
+        w.put([{"k": 1, "pv": 10}])
+    w.close()
+    with pytest.raises(Closed):
+        w.commit()
+    with t.table.writer("a", ["pv"]) as w:
+        assert w.user_state == b"just in time"
+    t.check({1: {"pv": 1}})
+
+
+@pytest.mark.parametrize("learns", ["by renewing", "from a put"])
+def test_a_writer_whose_place_was_taken_does_not_commit(t, learns):
+    w = late(t, learns)
+    with t.table.writer("b", ["pv"]):
+        with pytest.raises(OwnerRolledBack):
+            w.commit()
+        w.close()
+
+    t.check({})

@@ -121,8 +121,9 @@ class Writer:
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
         """Let what was written stand, up to this epoch; the next one begins. ``user_state`` takes the place of what was
-        committed before; an epoch that is committed already keeps the one it has."""
-        self._check_open()
+        committed before; an epoch that is committed already keeps the one it has. It is not too late when the time is
+        up, as long as nobody has taken the writer's place."""
+        self._check_open(is_commit=True)
         self._check_sure(None)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
         check_state(user_state)
@@ -208,7 +209,8 @@ class Writer:
             raise
         except KolkError as error:
             self._unsure = None  # nothing was written anywhere
-            self._lost = error if isinstance(error, Fenced | LockExpired | OwnerRolledBack) else None
+            if isinstance(error, Fenced | LockExpired | OwnerRolledBack):
+                self._lost = error
             raise
         self._unsure = None
         self._epoch = max(self._epoch, epoch)
@@ -228,11 +230,12 @@ class Writer:
             " again with another writer, which takes it back"
         )
 
-    def _check_open(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+    def _check_open(self, *, is_commit: bool = False) -> None:
+        """Raise if this writer writes no more. Whether one whose time is up may commit, only the server knows."""
         if self._is_over:
             raise Closed("this writer is closed; begin another one")
+        if self._lost is not None and not (is_commit and isinstance(self._lost, LockExpired)):
+            raise self._lost
 
 
 def written(
