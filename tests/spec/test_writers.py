@@ -3,7 +3,7 @@
 import pytest
 from tests.spec.owned import TTL, open_rack
 
-from kolk.errors import Closed, InvalidArgument, LockExpired, OwnerRolledBack
+from kolk.errors import Closed, InvalidArgument, LockExpired, OwnerRolledBack, TableNotFound
 
 
 @pytest.fixture
@@ -92,3 +92,19 @@ def test_a_writer_whose_place_was_taken_does_not_commit(t, learns):
         w.close()
 
     t.check({})
+
+
+# --- the end
+
+
+def test_a_writer_of_a_table_that_was_dropped_ends_without_an_error(t):
+    """Its owner went with the table; one of the new table of that name is another one."""
+    with t.table.writer("a", ["pv"]) as w, t.table.writer("b", ["top"]) as b:
+        w.put([{"k": 1, "pv": 1}])
+        t.rack.db.drop_table("t")
+        t.rack.create("t").begin("a")
+        with pytest.raises(TableNotFound):
+            w.put([{"k": 1, "pv": 1}])
+        b.release()
+
+    assert set(t.locks()) == {"a"}

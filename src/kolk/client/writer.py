@@ -28,6 +28,7 @@ from kolk.errors import (
     OwnerRolledBack,
     OwnershipError,
     PartialPut,
+    TableNotFound,
     TimedOut,
     Unreachable,
 )
@@ -140,19 +141,20 @@ class Writer:
         return json.dumps({"owner": self.owner, "table": self._table.info.id, "epoch": self.committed})
 
     def close(self) -> None:
-        """Take back what is not committed, and let the columns go. Idempotent."""
+        """Take back what is not committed, and let the columns go. Idempotent; of a table that was dropped nothing is
+        left to do."""
         if not self._is_over:
-            self._is_over = True
-            self._ticker.close()
+            self._end()
             if self._lost is None:
-                self._link.service.rest_owner(self._table.info.id, self._record.number, self._record.fence)
+                with suppress(TableNotFound):
+                    self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
 
     def release(self) -> None:
         """Close, and forget the owner with all that it has committed: the rows stay, its name begins anew."""
-        self._is_over = True
-        self._ticker.close()
+        self._end()
         record = self._record
-        self._link.service.release_owner(self._table.info.id, record.name, record.fence, number=record.number)
+        with suppress(TableNotFound):
+            self._link.service.release_owner(record.table, record.name, record.fence, number=record.number)
 
     def __enter__(self) -> "Writer":
         return self
@@ -176,6 +178,10 @@ class Writer:
             self._lost = error
         except KolkError:
             return  # the next turn tries again; the server decides whether it is too late
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._ticker.close()
 
     def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
         """The columns that a write names: an owner of some columns names them also if they are all that there are, for
