@@ -1,9 +1,10 @@
 """A writer in a job's hands: what it knows, what it says when asked for what cannot be, and how it ends."""
 
 import pytest
-from tests.spec.owned import TTL, open_rack
+from tests.spec.owned import PLAIN, TTL, open_rack
 
-from kolk.errors import Closed, InvalidArgument, LockExpired, OwnerRolledBack, TableNotFound
+import kolk
+from kolk.errors import Closed, InvalidArgument, LockExpired, OwnerRolledBack, SchemaChanged, TableNotFound
 
 
 @pytest.fixture
@@ -108,3 +109,78 @@ def test_a_writer_of_a_table_that_was_dropped_ends_without_an_error(t):
         b.release()
 
     assert set(t.locks()) == {"a"}
+
+
+# --- a table that is altered
+
+
+@pytest.fixture
+def p(rack):
+    return rack.create("p", PLAIN, buckets=1)
+
+
+def test_a_writer_goes_on_in_the_version_of_its_handle_also_when_that_is_altered(p):
+    """Its columns are its own by their ids: renamed, moved or widened they have their new names, dropped they go."""
+    table = p.table
+    with table.writer("w", ["a", "b"]) as w:
+        w.put([{"k": 1, "a": 1, "b": "x"}])
+        table.alter([kolk.RenameColumn("a", "z"), kolk.WidenColumn("z", "bigint"), kolk.MoveColumn("b", first=True)])
+
+        w.put([{"k": 1, "z": 2**40, "b": "y"}])
+        w.put([{"k": 2, "z": 5, "b": "y"}])
+        w.put([{"k": 2, "b": "z"}], columns=["b"])
+        table.drop_column("b")
+        w.put([{"k": 1, "z": 7}])
+        w.delete([2])
+        w.commit()
+
+    p.check({1: {"z": 7}})
+
+
+def test_a_writer_of_all_columns_has_those_too_that_its_handle_adds(p):
+    table = p.table
+    with table.writer("w") as w:
+        w.put([{"k": 1, "a": 1, "b": "x", "at": None}])
+        table.alter([kolk.DropColumn("at"), kolk.DropColumn("b"), kolk.AddColumn(kolk.Column("c", "int"))])
+        w.put([{"k": 2, "a": 1, "c": 1}])
+        w.delete([1])
+        w.commit()
+
+    p.check({2: {"a": 1, "c": 1}})
+
+
+def test_a_writer_whose_columns_were_all_dropped_is_told_and_makes_no_empty_rows(p):
+    table = p.table
+    with table.writer("w", ["a"]) as w:
+        table.drop_column("a")
+
+        for call in (lambda: w.put([{"k": 1}]), lambda: w.put([{"k": 1}], columns=[]), lambda: w.delete([1])):
+            with pytest.raises(InvalidArgument, match="dropped"):
+                call()
+
+    p.check({})
+
+
+def test_a_handle_that_is_too_old_for_the_columns_it_names_is_told_before_anything_is_put(p):
+    """The name is another column by now; what the old handle puts would be passed over."""
+    old = p.table
+    p.table.drop_column("a")
+    p.table.add_column("a", "int")
+
+    with pytest.raises(SchemaChanged, match="refresh"):
+        old.writer("w", ["a", "b"])
+
+    assert not p.locks()
+    old.refresh()
+    with old.writer("w", ["a", "b"]) as w:
+        w.put([{"k": 1, "a": 1, "b": "x"}])
+        w.commit()
+    p.check({1: {"a": 1, "b": "x"}})
+
+
+@pytest.mark.parametrize("columns", [7, ["nowhere"], [7], ["a", "a"], [], ["k"]])
+def test_columns_that_no_writer_can_have_are_refused(p, columns):
+    with pytest.raises(InvalidArgument):
+        p.table.writer("w", columns)
+
+    assert not p.locks()

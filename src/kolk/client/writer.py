@@ -28,6 +28,7 @@ from kolk.errors import (
     OwnerRolledBack,
     OwnershipError,
     PartialPut,
+    SchemaChanged,
     TableNotFound,
     TimedOut,
     Unreachable,
@@ -36,6 +37,7 @@ from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import OwnerTag, PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner, check_state
+from kolk.model.schema import Schema
 from kolk.model.write import Action, Write
 from kolk.runtime.ticker import Ticker
 
@@ -52,8 +54,8 @@ class Writer:
     def __init__(self, link: Link, table: Handle, claim: Claim) -> None:
         self._link = link
         self._table = table
-        self._columns = None if claim.columns is None else tuple(claim.columns)
         self._record = link.service.begin_owner(table.info.id, claim)
+        self._check_columns(claim)
         self._epoch = self._record.committed + 1
         self._seq = 0
         self._seqs: dict[int, dict[str, int]] = {}
@@ -104,17 +106,17 @@ class Writer:
         After a ``PartialPut``, or one whose outcome nobody knows, only the same put again, with ``tag=error.tag``, goes
         on: everything else would leave its rows once too often, or once too few.
         """
-        targets = self._targets(columns if columns is not None else self._columns)
-        return self._write(put_write(self._table.schema, data, targets, MergeMode.parse(mode)), epoch, tag)
+        schema = self._table.schema
+        write = put_write(schema, data, self._targets(schema, columns), MergeMode.parse(mode))
+        return self._write(write, epoch, tag)
 
     def delete(self, keys: Data, *, epoch: int | None = None, tag: PlainTag | None = None) -> dict[str, int]:
         """Let the owner's columns of these rows be null; a row with nothing left goes."""
         schema = self._table.schema
-        targets = self._targets(self._columns)
         write = Write(
             action=Action.DELETE,
             rows=key_batch(keys, schema),
-            columns=targets,
+            columns=self._targets(schema, None),
             mode=MergeMode.OVERWRITE,
             schema_id=schema.id,
         )
@@ -183,13 +185,28 @@ class Writer:
         self._is_over = True
         self._ticker.close()
 
-    def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-        """The columns that a write names: an owner of some columns names them also if they are all that there are, for
-        by now there may be more."""
-        names = named_columns(self._table.schema, columns)
-        if names is None or self._columns is None:
-            return targets_of(self._table.schema, names)
-        return tuple(column.name for column in self._table.schema.value_columns if column.name in names)
+    def _check_columns(self, claim: Claim) -> None:
+        """Raise SchemaChanged, and let them go, if the columns are others than those that the handle has under these
+        names: what is put into those would be passed over."""
+        known = self._record.names(self._table.schema)
+        if claim.columns is None or known is None or set(claim.columns) == set(known):
+            return
+        self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
+        raise SchemaChanged(
+            f"columns of {self._table.name} were renamed, or made anew under their names; call table.refresh(), look at"
+            " the schema, and begin again"
+        )
+
+    def _targets(self, schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """The columns that a write names, by default the owner's, under the names that they have in this schema. An
+        owner of some columns names them also if they are all that there are, for by now there may be more."""
+        own = self._record.names(schema)
+        if own is None:
+            return targets_of(schema, columns)
+        if not own:
+            raise InvalidArgument(f"the columns of {self.owner!r} were all dropped; begin again with others")
+        names = own if columns is None else named_columns(schema, columns)
+        return tuple(column.name for column in schema.value_columns if column.name in names)
 
     def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:
         self._check_open()
@@ -267,7 +284,7 @@ def written(
         owner, resume_epoch = known.get("owner"), known.get("epoch")
     claim = Claim(
         owner=check_owner(owner),
-        columns=None if columns is None else tuple([columns] if isinstance(columns, str) else columns),
+        columns=named_columns(table.schema, columns),
         ttl_seconds=seconds_of(ttl, "ttl"),
         stream=stream,
         resume_epoch=None if resume_epoch is None else check_epoch(resume_epoch),
