@@ -47,12 +47,13 @@ from kolk.model.owner import (
     check_epoch,
     check_state,
     closed_columns,
+    ids_of,
     shown,
 )
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import Meta, MetaChange
-from kolk.tablet.owning import conflict_of, owned
+from kolk.tablet.owning import check_unowned, conflict_of
 
 _LAPSE_SECONDS = 1.0
 """How long somebody waits to see whether columns are free, while something goes on in their owner's name."""
@@ -229,8 +230,7 @@ class Owners:
         """Within the block nobody has columns of the table; ColumnLockConflict if somebody does."""
         with self._still(info.id):
             self.lapse(info)
-            for lock in self.locks.of(info.id).values():
-                raise owned(lock, self._clock.monotonic())
+            check_unowned(self.locks.of(info.id), info.schema, self._clock.monotonic())
             yield
 
     def reap(self) -> None:
@@ -256,7 +256,7 @@ class Owners:
     def drop_table(self, table: TableId) -> None:
         """Forget the owners of a table that is gone."""
         with self._still(table):
-            gone = [record for (owned, _), record in self._records.items() if owned == table]
+            gone = [record for record in list(self._records.values()) if record.table == table]
             self.locks.drop_table(table)
             for record in gone:
                 self._meta.write([self._meta.replacement(owner_key(record), None)])
@@ -323,9 +323,10 @@ class Owners:
 
     def _make_way(self, info: TableInfo, name: str, columns: Sequence[int] | None) -> None:
         """Who is live keeps its columns; who is not is taken back to its commit point, and told so when it returns."""
+        columns = ids_of(info.schema, None) if columns is None else columns
         others = [
             record
-            for (table, other), record in self._records.items()
+            for (table, other), record in list(self._records.items())
             if table == info.id and other != name and record.has_columns and record.overlaps(columns)
         ]
         now = self._clock.monotonic()

@@ -81,11 +81,9 @@ class OwnerRecord:
             return None
         return tuple(schema.by_id[id].name for id in self.columns if id in schema.by_id)
 
-    def overlaps(self, columns: Collection[int] | None) -> bool:
-        """Whether it has one of these columns; None is all of them."""
-        if self.columns is None or columns is None:
-            return True
-        return not set(self.columns).isdisjoint(columns)
+    def overlaps(self, columns: Collection[int]) -> bool:
+        """Whether it has one of these columns. An owner of all has also what is in none: whether a row is there."""
+        return self.columns is None or not set(self.columns).isdisjoint(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +194,12 @@ def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         if name in schema.primary_key:
             raise InvalidArgument(f"the column {name!r} is part of the primary key, which nobody owns; leave it out")
     return tuple(sorted(chosen))
+
+
+def ids_of(schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:
+    """The ids of columns by their names; None is all that there are outside the key."""
+    columns = schema.value_columns if names is None else [schema.column(name) for name in names]
+    return tuple(column.id for column in columns)
 
 
 def is_replayable(column: Column) -> bool:
