@@ -184,3 +184,88 @@ def test_columns_that_no_writer_can_have_are_refused(p, columns):
         p.table.writer("w", columns)
 
     assert not p.locks()
+
+
+# --- epochs that were decided elsewhere
+
+
+class Killed(Exception):
+    """What ends a job in the middle."""
+
+
+def _detach_and_fail(w):
+    w.detach()
+    raise Killed
+
+
+def test_a_writer_that_is_detached_leaves_everything_as_it_is_for_who_begins_next(t):
+    """The job's own checkpoint has the epoch: an error before its commit must not lose it."""
+    w = t.table.writer("a", ["pv"])
+    w.put([{"k": 1, "pv": 1}])
+    checkpoint = w.epoch
+    w.put([{"k": 1, "pv": 10}], epoch=checkpoint + 1)
+
+    with pytest.raises(Killed), w:
+        _detach_and_fail(w)
+    w.detach()
+    w.close()
+    with pytest.raises(Closed):
+        w.put([{"k": 1, "pv": 1}])
+    with pytest.raises(Closed):
+        w.commit()
+    t.check({1: {"pv": 11}})
+
+    with t.table.writer("a", ["pv"], resume_epoch=checkpoint) as w:
+        t.check({1: {"pv": 1}})
+        assert (w.committed, w.epoch) == (0, 1)
+    t.check({1: {"pv": 1}})
+
+
+def test_a_writer_that_is_detached_does_not_renew(t):
+    w = t.table.writer("a", ["pv"], ttl=TTL)
+    w.detach()
+    t.rack.clock.advance(seconds=TTL - 1)
+    w.turn()
+    t.rack.clock.advance(seconds=2)
+
+    t.put([{"k": 1, "pv": 1}], columns=["pv"])
+
+
+def test_detaching_a_writer_that_was_closed_changes_nothing(t):
+    w = t.table.writer("a", ["pv"])
+    w.put([{"k": 1, "pv": 1}])
+    w.close()
+    w.detach()
+
+    assert not t.locks()
+    t.check({})
+
+
+def test_a_job_over_two_tables_that_fails_between_its_commits_has_the_epoch_in_both(rack, t):
+    """H35: the first commit decides; the second writer must not take back what was decided, however the job ends."""
+    u = rack.create("u", buckets=2)
+
+    def run(fails=False):
+        first = t.table.writer("job", ["pv"])
+        second = u.table.writer("job", ["pv"], resume_epoch=first.committed)
+        try:
+            for epoch in range(first.epoch, 2):
+                first.put([{"k": 1, "pv": 1 + epoch}])
+                second.put([{"k": 1, "pv": 1 + epoch}])
+                first.commit()
+                if fails:
+                    raise Killed
+                second.commit()
+            first.close()
+            second.close()
+        finally:
+            first.detach()
+            second.detach()
+
+    with pytest.raises(Killed):
+        run(fails=True)
+    run()
+
+    t.check({1: {"pv": 3}})
+    u.check({1: {"pv": 3}})
+    assert not rack.db.locks()

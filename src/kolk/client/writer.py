@@ -2,7 +2,8 @@
 
 ``with table.writer(owner="job-1", columns=["pv"]) as w`` takes the columns, after what an earlier writer of that name
 left uncommitted was taken back. ``w.put`` writes, ``w.commit`` lets what was written stand, and what is not committed
-when the block ends, or when the process dies, is taken back: by the end of the block, or by whoever begins next.
+when the block ends, or when the process dies, is taken back: by the end of the block, or by whoever begins next. A job
+that has decided elsewhere what stands leaves that to who begins next in any case: ``w.detach``.
 """
 
 import json
@@ -151,6 +152,13 @@ class Writer:
                 with suppress(TableNotFound):
                     self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
 
+    def detach(self) -> None:
+        """Stop here, as if the process had died: nothing is taken back, nothing is let go, and the lock is not renewed
+        any more. What is uncommitted is left to whoever begins next, whose ``resume_epoch`` decides. For jobs whose own
+        checkpoint, or whose commit to another table, may have decided an epoch that is not committed here; closing
+        would take that back. Idempotent, also after ``close``; nothing is left to do at the end of a block."""
+        self._end()
+
     def release(self) -> None:
         """Close, and forget the owner with all that it has committed: the rows stay, its name begins anew."""
         self._end()
@@ -256,7 +264,7 @@ class Writer:
     def _check_open(self, *, is_commit: bool = False) -> None:
         """Raise if this writer writes no more. Whether one whose time is up may commit, only the server knows."""
         if self._is_over:
-            raise Closed("this writer is closed; begin another one")
+            raise Closed("this writer was closed or detached; begin another one")
         if self._lost is not None and not (is_commit and isinstance(self._lost, LockExpired)):
             raise self._lost
 
