@@ -22,6 +22,7 @@ from kolk.errors import (
     Busy,
     ColumnLockConflict,
     EpochClosed,
+    EpochOutOfOrder,
     Fenced,
     InvalidArgument,
     InvalidRows,
@@ -221,7 +222,7 @@ def _judged(tag: OwnerTag, lock: Lock, view: OwnerView) -> int | None:
     if view.fence == tag.fence and view.dirty_from(record.committed) is not None:
         _check_alone(tag, record, view)
     if view.fence == tag.fence and tag.epoch < view.highest:
-        raise EpochClosed(
+        raise EpochOutOfOrder(
             f"epoch {view.highest} of {record.name!r} has begun in this bucket, so nothing is added to {tag.epoch}"
         )
     if view.fence == tag.fence and tag.epoch == view.highest:
