@@ -52,9 +52,11 @@
     │   ├── Fenced                a newer writer goes on in this owner's name
     │   ├── LockExpired           the lock was not renewed in time; begin again
     │   ├── EpochClosed           the epoch was committed already, or a later one was begun
+    │   │   └── EpochOutOfOrder     a later one was begun in this bucket, and neither is committed
     │   ├── StreamChanged         another stream writes under this owner's name
     │   ├── CommitMismatch        what is to be committed is not what arrived
     │   ├── OwnerRolledBack       what the owner takes for committed was taken back, or was never there
+    │   │   └── CommitPointGone     more is committed than the owner knows of, and cannot be taken back
     │   ├── UndoImpossible        what is needed to take changes back is not there any more
     │   └── BucketSplit           two tasks of one epoch write to one bucket
     ├── PartialPut              some buckets of a put are durable, others failed
@@ -459,6 +461,13 @@ class EpochClosed(OwnershipError):
     code = 84
 
 
+class EpochOutOfOrder(EpochClosed):
+    """A later epoch was begun in this bucket: what is added to an earlier one would be taken back along with it. Put
+    all of an epoch before the next one begins."""
+
+    code = 90
+
+
 class StreamChanged(OwnershipError):
     """Another stream writes under this owner's name: its epochs would be taken for those of the first."""
 
@@ -475,6 +484,13 @@ class OwnerRolledBack(OwnershipError):
     """What the owner takes for committed was taken back in somebody else's favour, or never was."""
 
     code = 87
+
+
+class CommitPointGone(OwnerRolledBack):
+    """The owner would go on before what is committed, which cannot be taken back: an older checkpoint was restored, or
+    somebody else went on in its name."""
+
+    code = 91
 
 
 class UndoImpossible(OwnershipError):

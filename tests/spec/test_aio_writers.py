@@ -94,3 +94,18 @@ def test_a_task_that_is_cancelled_in_a_put_leaves_nothing_and_no_lock(opened):
             assert (await db.locks(), await summed(table)) == ([], {})
 
     asyncio.run(main())
+
+
+def test_a_writer_that_is_detached_takes_nothing_back(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            async with table.writer("job", ["pv"]) as w:
+                await w.put({"k": 1, "pv": 1})
+                await w.detach()
+            assert await summed(table) == {1: 1}
+            async with table.writer("job", ["pv"], resume_epoch=0) as w:
+                assert w.committed == 0
+            assert await summed(table) == {1: 1}
+
+    asyncio.run(main())

@@ -6,7 +6,9 @@ from tests.spec.owned import TTL
 from kolk.errors import (
     ColumnLockConflict,
     CommitMismatch,
+    CommitPointGone,
     EpochClosed,
+    EpochOutOfOrder,
     Fenced,
     InvalidArgument,
     LockExpired,
@@ -145,7 +147,7 @@ def test_an_earlier_epoch_than_the_commit_cannot_be_gone_back_to(t):
     a.put(every(pv=1), 5)
     a.commit(5)
 
-    with pytest.raises(OwnerRolledBack):
+    with pytest.raises(CommitPointGone):
         t.begin(resume_epoch=3)
 
 
@@ -183,7 +185,7 @@ def test_an_epoch_that_is_over_in_a_bucket_takes_no_more(t):
     a.put(every(pv=1), 5)
     a.put(every(pv=1), 6)
 
-    with pytest.raises(EpochClosed):
+    with pytest.raises(EpochOutOfOrder):
         a.put({1: {"pv": 1}}, 5)
 
     a.commit(5)

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.spec.owned import TTL
+from tests.spec.owned import PLAIN, TTL
 
 import kolk
 from kolk.errors import (
@@ -140,6 +140,32 @@ def test_an_owner_of_all_columns_writes_any_and_deletes_whole_rows(t):
     a.delete([1], whole=True)
 
     t.check({2: {"pv": 1}})
+
+
+def test_an_owner_whose_columns_were_all_dropped_is_in_nobodys_way(rack):
+    """It owns nothing then: whole rows are put, deleted and truncated, and all columns may be somebody else's."""
+    t = rack.create("p", PLAIN)
+    a = t.begin("a", ["a"])
+    a.put({1: {"a": 1}, 2: {"a": 1}})
+    with pytest.raises(ColumnLockConflict):
+        t.table.truncate()
+    t.table.drop_column("a")
+
+    whole = [{"k": key, "b": "x", "at": None} for key in (1, 2, 3)]
+    t.put(whole)
+    t.table.delete([3])
+    with t.table.transaction("app", 1) as tx:
+        tx.truncate()
+        tx.put(whole[:2])
+    t.table.truncate()
+    t.put(whole[:2])
+    b = t.begin("b", None)
+    b.put([{"k": 2, "b": "y", "at": None}])
+    b.commit()
+    a.rest()
+
+    assert set(t.locks()) == {"b"}
+    assert t.rows() == {1: {"b": "x"}, 2: {"b": "y"}}
 
 
 def test_a_lock_spans_partitions_also_those_that_come_later(rack):

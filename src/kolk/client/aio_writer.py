@@ -69,6 +69,10 @@ class AsyncWriter:
         """See ``Writer.close``."""
         await self._turns.take(self._inner.close)
 
+    async def detach(self) -> None:
+        """See ``Writer.detach``."""
+        await self._turns.take(self._inner.detach)
+
     async def release(self) -> None:
         """See ``Writer.release``."""
         await self._turns.take(self._inner.release)

@@ -87,10 +87,10 @@ class RemoteOwners:
 
     def commit_owner(
         self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
-    ) -> None:
+    ) -> OwnerRecord:
         """See ``Service``."""
         call = o.CommitOwner(table=table, number=number, fence=fence, epoch=epoch, seqs=dict(seqs), state=state)
-        self._undoing(call)
+        return m.as_record(self._undoing(call), OwnerRecord)
 
     def renew_owner(self, table: TableId, number: int, fence: int) -> float:
         """See ``Service``."""

@@ -77,8 +77,8 @@ class Service(Protocol):
 
     def commit_owner(
         self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
-    ) -> None:
-        """Let an epoch, and those before it, stand."""
+    ) -> OwnerRecord:
+        """Let an epoch, and those before it, stand; the answer is what is committed then, also if it was before."""
         ...
 
     def renew_owner(self, table: TableId, number: int, fence: int) -> float:

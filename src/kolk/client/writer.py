@@ -2,7 +2,8 @@
 
 ``with table.writer(owner="job-1", columns=["pv"]) as w`` takes the columns, after what an earlier writer of that name
 left uncommitted was taken back. ``w.put`` writes, ``w.commit`` lets what was written stand, and what is not committed
-when the block ends, or when the process dies, is taken back: by the end of the block, or by whoever begins next.
+when the block ends, or when the process dies, is taken back: by the end of the block, or by whoever begins next. A job
+that has decided elsewhere what stands leaves that to who begins next in any case: ``w.detach``.
 """
 
 import json
@@ -28,13 +29,16 @@ from kolk.errors import (
     OwnerRolledBack,
     OwnershipError,
     PartialPut,
+    SchemaChanged,
+    TableNotFound,
     TimedOut,
     Unreachable,
 )
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import OwnerTag, PlainTag
 from kolk.model.options import MergeMode
-from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner
+from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner, check_state
+from kolk.model.schema import Schema
 from kolk.model.write import Write
 from kolk.runtime.ticker import Ticker
 
@@ -51,12 +55,9 @@ class Writer:
     def __init__(self, link: Link, table: Handle, claim: Claim) -> None:
         self._link = link
         self._table = table
-        self._columns = None if claim.columns is None else tuple(claim.columns)
-        record = link.service.begin_owner(table.info.id, claim)
-        self._record = record
-        self._committed = record.committed
-        self._epoch = record.committed + 1
-        self._state = record.state
+        self._record = link.service.begin_owner(table.info.id, claim)
+        self._check_columns(claim)
+        self._epoch = self._record.committed + 1
         self._seq = 0
         self._seqs: dict[int, dict[str, int]] = {}
         self._unsure: tuple[int, int] | None = None
@@ -80,7 +81,7 @@ class Writer:
     @property
     def committed(self) -> int | None:
         """The last epoch that stands."""
-        return None if self._committed == NO_EPOCH else self._committed
+        return None if self._record.committed == NO_EPOCH else self._record.committed
 
     @property
     def epoch(self) -> int:
@@ -90,7 +91,7 @@ class Writer:
     @property
     def user_state(self) -> bytes:
         """What was committed with the last epoch: where the job had got to, say."""
-        return self._state
+        return self._record.state
 
     def put(
         self,
@@ -106,25 +107,29 @@ class Writer:
         After a ``PartialPut``, or one whose outcome nobody knows, only the same put again, with ``tag=error.tag``, goes
         on: everything else would leave its rows once too often, or once too few.
         """
-        targets = self._targets(columns if columns is not None else self._columns)
-        return self._write(put_write(self._table.schema, data, targets, MergeMode.parse(mode)), epoch, tag)
+        schema = self._table.schema
+        write = put_write(schema, data, self._targets(schema, columns), MergeMode.parse(mode))
+        return self._write(write, epoch, tag)
 
     def delete(self, keys: Data, *, epoch: int | None = None, tag: PlainTag | None = None) -> dict[str, int]:
         """Let the owner's columns of these rows be null; a row with nothing left goes."""
-        targets = self._targets(self._columns)
-        return self._write(delete_write(self._table.schema, keys, targets, MergeMode.OVERWRITE), epoch, tag)
+        schema = self._table.schema
+        write = delete_write(schema, keys, self._targets(schema, None), MergeMode.OVERWRITE)
+        return self._write(write, epoch, tag)
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
         """Let what was written stand, up to this epoch; the next one begins. ``user_state`` takes the place of what was
-        committed before."""
-        self._check_open()
+        committed before; an epoch that is committed already keeps the one it has. It is not too late when the time is
+        up, as long as nobody has taken the writer's place."""
+        self._check_open(is_commit=True)
         self._check_sure(None)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
-        self._link.service.commit_owner(
-            self._table.info.id, self._record.number, self._record.fence, epoch, self._seqs.get(epoch, {}), user_state
+        check_state(user_state)
+        record = self._record
+        # Its answer is the truth: the epoch may be committed already, by a call whose answer was lost.
+        self._record = self._link.service.commit_owner(
+            self._table.info.id, record.number, record.fence, epoch, self._seqs.get(epoch, {}), user_state
         )
-        if epoch > self._committed:  # else it is a replay, and stands as it was
-            self._committed, self._state = epoch, user_state
         self._epoch = max(self._epoch, epoch + 1)
         self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
 
@@ -133,19 +138,27 @@ class Writer:
         return json.dumps({"owner": self.owner, "table": self._table.info.id, "epoch": self.committed})
 
     def close(self) -> None:
-        """Take back what is not committed, and let the columns go. Idempotent."""
+        """Take back what is not committed, and let the columns go. Idempotent; of a table that was dropped nothing is
+        left to do."""
         if not self._is_over:
-            self._is_over = True
-            self._ticker.close()
+            self._end()
             if self._lost is None or isinstance(self._lost, LockExpired):  # then perhaps nobody took over
-                self._link.service.rest_owner(self._table.info.id, self._record.number, self._record.fence)
+                with suppress(TableNotFound):
+                    self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
+
+    def detach(self) -> None:
+        """Stop here, as if the process had died: nothing is taken back, nothing is let go, and the lock is not renewed
+        any more. What is uncommitted is left to whoever begins next, whose ``resume_epoch`` decides. For jobs whose own
+        checkpoint, or whose commit to another table, may have decided an epoch that is not committed here; closing
+        would take that back. Idempotent, also after ``close``; nothing is left to do at the end of a block."""
+        self._end()
 
     def release(self) -> None:
         """Close, and forget the owner with all that it has committed: the rows stay, its name begins anew."""
-        self._is_over = True
-        self._ticker.close()
+        self._end()
         record = self._record
-        self._link.service.release_owner(self._table.info.id, record.name, record.fence, number=record.number)
+        with suppress(TableNotFound):
+            self._link.service.release_owner(record.table, record.name, record.fence, number=record.number)
 
     def __enter__(self) -> "Writer":
         return self
@@ -170,13 +183,32 @@ class Writer:
         except KolkError:
             return  # the next turn tries again; the server decides whether it is too late
 
-    def _targets(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-        """The columns that a write names: an owner of some columns names them also if they are all that there are, for
-        by now there may be more."""
-        names = named_columns(self._table.schema, columns)
-        if names is None or self._columns is None:
-            return targets_of(self._table.schema, names)
-        return tuple(column.name for column in self._table.schema.value_columns if column.name in names)
+    def _end(self) -> None:
+        self._is_over = True
+        self._ticker.close()
+
+    def _check_columns(self, claim: Claim) -> None:
+        """Raise SchemaChanged, and let them go, if the columns are others than those that the handle has under these
+        names: what is put into those would be passed over."""
+        known = self._record.names(self._table.schema)
+        if claim.columns is None or known is None or set(claim.columns) == set(known):
+            return
+        self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
+        raise SchemaChanged(
+            f"columns of {self._table.name} were renamed, or made anew under their names; call table.refresh(), look at"
+            " the schema, and begin again"
+        )
+
+    def _targets(self, schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """The columns that a write names, by default the owner's, under the names that they have in this schema. An
+        owner of some columns names them also if they are all that there are, for by now there may be more."""
+        own = self._record.names(schema)
+        if own is None:
+            return targets_of(schema, columns)
+        if not own:
+            raise InvalidArgument(f"the columns of {self.owner!r} were all dropped; begin again with others")
+        names = named_columns(schema, columns) or own
+        return tuple(column.name for column in schema.value_columns if column.name in names)
 
     def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:
         self._check_open()
@@ -207,7 +239,7 @@ class Writer:
             raise
         self._unsure = None
         self._epoch = max(self._epoch, epoch)
-        if epoch > self._committed:
+        if epoch > record.committed:
             self._seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, seq))
         return ends
 
@@ -223,11 +255,12 @@ class Writer:
             " again with another writer, which takes it back"
         )
 
-    def _check_open(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+    def _check_open(self, *, is_commit: bool = False) -> None:
+        """Raise if this writer writes no more. Whether one whose time is up may commit, only the server knows."""
         if self._is_over:
-            raise Closed("this writer is closed; begin another one")
+            raise Closed("this writer was closed or detached; begin another one")
+        if self._lost is not None and not (is_commit and isinstance(self._lost, LockExpired)):
+            raise self._lost
 
 
 def written(
@@ -253,7 +286,7 @@ def written(
         owner, resume_epoch = known.get("owner"), known.get("epoch")
     claim = Claim(
         owner=check_owner(owner),
-        columns=None if columns is None else tuple([columns] if isinstance(columns, str) else columns),
+        columns=named_columns(table.schema, columns),
         ttl_seconds=seconds_of(ttl, "ttl"),
         stream=stream,
         resume_epoch=None if resume_epoch is None else check_epoch(resume_epoch),

@@ -1,6 +1,6 @@
 """Whether an owner may have what it asks for, as far as its table and its own past decide: pure functions."""
 
-from kolk.errors import InvalidArgument, OwnerRolledBack, StreamChanged
+from kolk.errors import CommitPointGone, InvalidArgument, OwnerRolledBack, StreamChanged
 from kolk.model.options import ChangelogImage
 from kolk.model.owner import Claim, OwnerRecord, UndoMode, is_replayable
 from kolk.model.table import TableInfo
@@ -26,10 +26,17 @@ def check_known(known: OwnerRecord, claim: Claim) -> None:
     if known.undo is not claim.undo:
         raise InvalidArgument(f"undo of {claim.owner!r} is {known.undo.value!r}, which is decided once")
     epoch = claim.resume_epoch
-    if epoch is not None and (epoch < known.committed or (epoch > known.committed and known.evicted)):
+    if epoch is None or epoch == known.committed:
+        return
+    if epoch < known.committed:
+        raise CommitPointGone(
+            f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is committed here, which cannot be taken"
+            " back; begin without resume_epoch, and go on after that"
+        )
+    if known.evicted:
         raise OwnerRolledBack(
-            f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: a later one"
-            " cannot be taken back, and what was evicted cannot be brought back"
+            f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: what came after"
+            " was taken back. Begin without resume_epoch, and write it again"
         )
 
 

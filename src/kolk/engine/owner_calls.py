@@ -50,9 +50,9 @@ class OwnerCalls(ABC):
 
     def commit_owner(
         self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
-    ) -> None:
+    ) -> OwnerRecord:
         """Let an epoch, and those before it, stand."""
-        self.owners.commit(self.table_by_id(table), number, fence, epoch, seqs, state)
+        return self.owners.commit(self.table_by_id(table), number, fence, epoch, seqs, state)
 
     def renew_owner(self, table: TableId, number: int, fence: int) -> float:
         """Let the time of a lock begin anew."""

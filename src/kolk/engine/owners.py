@@ -32,7 +32,6 @@ from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
     EpochClosed,
     Fenced,
-    InvalidArgument,
     KolkError,
     OwnerRolledBack,
     TableNotFound,
@@ -40,7 +39,6 @@ from kolk.errors import (
 from kolk.model.ids import OwnerTag, TableId
 from kolk.model.owner import (
     ATTEMPTS_KEPT,
-    STATE_BYTES_MAX,
     Claim,
     Lock,
     Locks,
@@ -49,13 +47,15 @@ from kolk.model.owner import (
     OwnerRecord,
     check_claim,
     check_epoch,
+    check_state,
     closed_columns,
+    ids_of,
     shown,
 )
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import Meta, MetaChange
-from kolk.tablet.owning import conflict_of, current_lock, owned
+from kolk.tablet.owning import check_unowned, conflict_of, current_lock
 
 _LAPSE_SECONDS = 1.0
 """How long somebody waits to see whether columns are free, while something goes on in their owner's name."""
@@ -134,14 +134,16 @@ class Owners:
 
     def commit(
         self, info: TableInfo, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes
-    ) -> None:
+    ) -> OwnerRecord:
         """Let everything of an epoch, and of those before it, stand. ``seqs`` are the last puts of the epoch by bucket.
 
-        A lock whose time has run out may still commit, if nobody has taken over.
+        A lock whose time has run out may still commit, if nobody has taken over. The answer is what is committed then.
         """
-        with self.committing(info, number, fence, epoch, state) as record:
-            if record is not None:
-                self.buckets.check_arrived(info, record, epoch, seqs)
+        with self._mutex(info.id, number):
+            with self.committing(info, number, fence, epoch, state) as record:
+                if record is not None:
+                    self.buckets.check_arrived(info, record, epoch, seqs)
+            return self.current(info.id, number, fence).record
 
     @contextmanager
     def committing(
@@ -149,8 +151,7 @@ class Owners:
     ) -> Iterator[OwnerRecord | None]:
         """Commit an epoch after what is done in the block, which is given None if it is committed already."""
         check_epoch(epoch)
-        if len(state) > STATE_BYTES_MAX:
-            raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
+        check_state(state)
         with self._mutex(info.id, number):
             lock = self.current(info.id, number, fence)
             record = lock.record
@@ -230,8 +231,7 @@ class Owners:
         """Within the block nobody has columns of the table; ColumnLockConflict if somebody does."""
         with self._still(info.id):
             self.lapse(info)
-            for lock in self.locks.of(info.id).values():
-                raise owned(lock, self._clock.monotonic())
+            check_unowned(self.locks.of(info.id), info.schema, self._clock.monotonic())
             yield
 
     def reap(self) -> None:
@@ -358,6 +358,7 @@ class Owners:
 
     def _make_way(self, info: TableInfo, name: str, columns: Sequence[int] | None) -> None:
         """Who is live keeps its columns; who is not is taken back to its commit point, and told so when it returns."""
+        columns = ids_of(info.schema, None) if columns is None else columns
         others = [
             record
             for (table, other), record in list(self._records.items())

@@ -81,11 +81,9 @@ class OwnerRecord:
             return None
         return tuple(schema.by_id[id].name for id in self.columns if id in schema.by_id)
 
-    def overlaps(self, columns: Collection[int] | None) -> bool:
-        """Whether it has one of these columns; None is all of them."""
-        if self.columns is None or columns is None:
-            return True
-        return not set(self.columns).isdisjoint(columns)
+    def overlaps(self, columns: Collection[int]) -> bool:
+        """Whether it has one of these columns. An owner of all has also what is in none: whether a row is there."""
+        return self.columns is None or not set(self.columns).isdisjoint(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +222,12 @@ def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
+def ids_of(schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:
+    """The ids of columns by their names; None is all that there are outside the key."""
+    columns = schema.value_columns if names is None else [schema.column(name) for name in names]
+    return tuple(column.id for column in columns)
+
+
 def is_replayable(column: Column) -> bool:
     """Whether a column does not mind to be given again what it was given, in whatever order."""
     function = column.function
@@ -278,3 +282,12 @@ def check_epoch(epoch: object) -> int:
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= EPOCH_MAX:
         raise InvalidArgument(f"epoch is a whole number from 0 on, such as a batch id, not {epoch!r}"[:500])
     return epoch
+
+
+def check_state(state: object) -> bytes:
+    """What a commit keeps for the job; InvalidArgument if it cannot be kept."""
+    if not isinstance(state, bytes):
+        raise InvalidArgument(f"user_state is bytes, such as text.encode(), not {type(state).__name__}")
+    if len(state) > STATE_BYTES_MAX:
+        raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
+    return state

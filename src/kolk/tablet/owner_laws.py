@@ -102,7 +102,7 @@ class OwnerLaws:
             dirty.append(record)
             self._check_alone(record.number, record.columns, first, repr(record.name), self._look_and_release(record))
         for one, other in combinations(dirty, 2):
-            if one.overlaps(other.columns):
+            if other.columns is None or one.overlaps(other.columns):
                 what = f"{one.name!r} and {other.name!r} both have uncommitted changes in the same columns"
                 self._add(Law.UNCOMMITTED, what, self._look_and_release(other))
 

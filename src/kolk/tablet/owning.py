@@ -22,6 +22,7 @@ from kolk.errors import (
     Busy,
     ColumnLockConflict,
     EpochClosed,
+    EpochOutOfOrder,
     Fenced,
     InvalidArgument,
     InvalidRows,
@@ -31,7 +32,16 @@ from kolk.errors import (
 )
 from kolk.merge.prepared import Prepared
 from kolk.model.ids import OwnerTag, UndoTag, WriteTag
-from kolk.model.owner import EPOCH_MAX, Lock, Locks, OwnerRecord, UndoMode, is_replayable, partition_of
+from kolk.model.owner import (
+    EPOCH_MAX,
+    Lock,
+    Locks,
+    OwnerRecord,
+    UndoMode,
+    ids_of,
+    is_replayable,
+    partition_of,
+)
 from kolk.model.schema import Schema
 from kolk.model.write import Action
 
@@ -160,15 +170,14 @@ class Owning:
 
     def check_free(self, prepared: Prepared, now: float) -> None:
         """Raise ColumnLockConflict if a write that is nobody's is about somebody's columns."""
-        touched = _columns(prepared)
+        touched = ids_of(prepared.schema, prepared.write.columns)
         for lock in self._guard().values():
             if lock.record.overlaps(touched):
                 raise conflict_of(lock, prepared.schema, "", now)
 
-    def check_unowned(self, now: float) -> None:
-        """Raise ColumnLockConflict if there is any owner: for what removes whole rows."""
-        for lock in self._guard().values():
-            raise owned(lock, now)
+    def check_unowned(self, schema: Schema, now: float) -> None:
+        """Raise ColumnLockConflict if anybody owns a column: for what removes whole rows."""
+        check_unowned(self._guard(), schema, now)
 
     def floor(self, end: int) -> int:
         """From where on the log is needed to take back what is not committed; the end, if nothing is."""
@@ -244,7 +253,7 @@ def _judged(tag: OwnerTag, lock: Lock, view: OwnerView) -> int | None:
     if view.fence == tag.fence and view.dirty_from(record.committed) is not None:
         _check_alone(tag, record, view)
     if view.fence == tag.fence and tag.epoch < view.highest:
-        raise EpochClosed(
+        raise EpochOutOfOrder(
             f"epoch {view.highest} of {record.name!r} has begun in this bucket, so nothing is added to {tag.epoch}"
         )
     if view.fence == tag.fence and tag.epoch == view.highest:
@@ -272,14 +281,16 @@ def _check_alone(tag: OwnerTag, record: OwnerRecord, view: OwnerView) -> None:
     )
 
 
-def owned(lock: Lock, now: float) -> ColumnLockConflict:
-    """Say who keeps rows from being removed."""
-    return ColumnLockConflict(
-        f"{lock.record.name!r} owns columns of this table, so its rows are not removed; wait until it is released, or"
-        " release it with `kolk lock release`",
-        lock.record.name,
-        seconds_left=lock.expires - now,
-    )
+def check_unowned(locks: Locks, schema: Schema, now: float) -> None:
+    """Raise ColumnLockConflict if somebody keeps rows from being removed; one whose columns were dropped does not."""
+    for lock in locks.values():
+        if lock.record.overlaps(ids_of(schema, None)):
+            raise ColumnLockConflict(
+                f"{lock.record.name!r} owns columns of this table, so its rows are not removed; wait until it is"
+                " released, or release it with `kolk lock release`",
+                lock.record.name,
+                seconds_left=lock.expires - now,
+            )
 
 
 def conflict_of(lock: Lock, schema: Schema, where: str, now: float) -> ColumnLockConflict:
@@ -297,20 +308,10 @@ def conflict_of(lock: Lock, schema: Schema, where: str, now: float) -> ColumnLoc
     )
 
 
-def _columns(prepared: Prepared) -> tuple[int, ...] | None:
-    """The ids of the columns that a write changes; None for whole rows."""
-    write = prepared.write
-    if write.columns is None:
-        return None
-    return tuple(prepared.schema.column(name).id for name in write.columns)
-
-
 def check_within(lock: Lock, prepared: Prepared) -> None:
     """Raise InvalidRows if a write of an owner goes beyond its columns, or beyond what a replay may repeat."""
     record, write = lock.record, prepared.write
-    touched = _columns(prepared)
-    if touched is None:
-        touched = tuple(column.id for column in prepared.schema.value_columns)
+    touched = ids_of(prepared.schema, write.columns)
     if record.undo is UndoMode.NONE:
         _check_replayable(record, prepared, touched)
     if record.columns is None:

@@ -189,7 +189,7 @@ class Tablet:
         """Remove every row, visibly: a -D for each, as one atomic group of frames. A log table's log is dropped."""
         with self._lock:
             self._check_writable()
-            self._owning.check_unowned(self._clock.monotonic())
+            self._owning.check_unowned(self._merger.schema, self._clock.monotonic())
             refused: Exception | None = None
             with self._stopping_on_failure():
                 if isinstance(self._merger, Appender):
@@ -262,7 +262,7 @@ class Tablet:
             raise InvalidArgument("a log table cannot be truncated in a transaction: what was appended stays")
         current, now = [self._renewed(share) for share in shares], self._clock.monotonic()
         if truncates and not is_decided:
-            self._owning.check_unowned(now)
+            self._owning.check_unowned(self._merger.schema, now)
         for share in [] if is_decided else current:
             self._owning.check_free(share, now)
         stored = Stored(self._kv, current, is_empty=truncates)

@@ -52,7 +52,7 @@ class OfOwner(Message, frozen=True, kw_only=True):
 
 
 class CommitOwner(OfOwner, frozen=True, kw_only=True, tag="commit_owner"):
-    """Let an epoch, and those before it, stand. ``seqs`` are its last puts by bucket."""
+    """Let an epoch, and those before it, stand. ``seqs`` are its last puts by bucket. Answered with ``OwnerRecord``."""
 
     epoch: Number
     seqs: Seqs
