@@ -30,6 +30,7 @@ from kolk.engine.claims import check_known, check_table, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
+    EpochClosed,
     Fenced,
     InvalidArgument,
     KolkError,
@@ -145,15 +146,16 @@ class Owners:
     def committing(
         self, info: TableInfo, number: int, fence: int, epoch: int, state: bytes
     ) -> Iterator[OwnerRecord | None]:
-        """Commit an epoch after what is done in the block, which is given None if it is committed already."""
+        """Commit an epoch after what is done in the block, which is given None if it is committed already: by a writer
+        before this one, or by this very call."""
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(f"the state of an owner has at most {STATE_BYTES_MAX:,} bytes, not {len(state):,}")
         with self._mutex(info.id, number):
             lock = self.current(info.id, number, fence)
             record = lock.record
-            if epoch < record.committed:
-                raise OwnerRolledBack(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
-            if epoch == record.committed:
+            if epoch < record.committed and fence == record.committed_fence:
+                raise EpochClosed(f"{record.name!r} has committed {record.committed}, so {epoch} is long over")
+            if epoch <= record.committed:
                 yield None
                 return
             yield record
