@@ -64,7 +64,7 @@
     ├── SchemaChanged           the table was altered, and this handle is too old for what it asks
     └── Corrupted               bytes on disk are not what was written
         ├── UnknownFormat         the folder was written by a newer Kolk
-        └── MetaBehindLog         a log knows of a commit that the catalog does not: they are of different backups
+        └── MetaBehindLog         a log knows a commit or an owner that the catalog does not: of different backups
 
 Each class carries a stable ``code`` (it crosses the wire) and ``retriable``: whether the same call,
 made again, can succeed without anyone changing it. A message says what happened and what to do next. This
@@ -472,7 +472,8 @@ class CommitMismatch(OwnershipError):
 
 
 class OwnerRolledBack(OwnershipError):
-    """What the owner takes for committed was taken back in somebody else's favour, or never was."""
+    """What the owner takes for written was taken back in somebody else's favour, came after the backup that the
+    database was restored from, or never was."""
 
     code = 87
 
@@ -553,6 +554,7 @@ class UnknownFormat(Corrupted):
 
 
 class MetaBehindLog(Corrupted):
-    """A bucket's log knows of a commit that the catalog does not: the folder was put together of different backups."""
+    """A bucket's log knows of a commit, or of an owner, that the catalog does not: the folder was put together of
+    different backups."""
 
     code = 62

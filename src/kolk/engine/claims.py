@@ -21,10 +21,10 @@ def check_known(known: OwnerRecord, claim: Claim) -> None:
     if known.undo is not claim.undo:
         raise InvalidArgument(f"undo of {claim.owner!r} is {known.undo.value!r}, which is decided once")
     epoch = claim.resume_epoch
-    if epoch is not None and (epoch < known.committed or (epoch > known.committed and known.evicted)):
+    if epoch is not None and (epoch < known.committed or (epoch > known.committed and known.is_set_back)):
         raise OwnerRolledBack(
             f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: a later one"
-            " cannot be taken back, and what was evicted cannot be brought back"
+            " cannot be taken back, and what was evicted, or came after a backup, cannot be brought back"
         )
 
 
