@@ -26,7 +26,9 @@
     ├── AlreadyExists
     │   ├── TableExists
     │   ├── PartitionExists
-    │   └── LeaseExists           there is a lease of this id, which somebody else holds
+    │   ├── LeaseExists           there is a lease of this id, which somebody else holds
+    │   ├── DifferentRows         a version was committed before, with other rows
+    │   └── OldVersion            a later version was committed before
     ├── Unavailable             nothing is wrong with the request; the state of the world is
     │   ├── FolderInUse           another process has the data folder open
     │   ├── DiskFull              nothing was applied; free some space and retry
@@ -280,6 +282,20 @@ class LeaseExists(AlreadyExists):
     """There is a lease of this id, held by somebody else: two that share one would let go of each other's snapshots."""
 
     code = 33
+
+
+class DifferentRows(AlreadyExists):
+    """This version of an application was committed before, with other rows, which stand; these were dropped. Let the
+    job give the same rows for the same version."""
+
+    code = 37
+
+
+class OldVersion(AlreadyExists):
+    """A later version of an application was committed before, so nothing was applied. Look for a checkpoint that was
+    lost or restored."""
+
+    code = 38
 
 
 class Unavailable(KolkError):
