@@ -36,8 +36,9 @@ PLAIN = kolk.Schema(
 class Rack:
     """An engine in a folder, with a clock of its own; it can be closed and opened again."""
 
-    def __init__(self, folder, **settings):
+    def __init__(self, folder, *, disk=None, **settings):
         self.clock = ManualClock()
+        self._disk = disk
         self._folder = folder
         self._settings = {
             "durability": "process",
@@ -47,7 +48,8 @@ class Rack:
         self._open()
 
     def _open(self):
-        self.engine = Engine(Folder(self._folder), kolk.EngineConfig(**self._settings), clock=self.clock)
+        config = kolk.EngineConfig(**self._settings)
+        self.engine = Engine(Folder(self._folder), config, clock=self.clock, disk=self._disk)
         self.db = kolk.Database(self.engine, lambda: None, Rng(), clock=self.clock)
 
     def reopen(self):

@@ -6,7 +6,7 @@ import pytest
 from tests.spec.owned import PLAIN, TTL, open_rack
 
 import kolk
-from kolk.errors import ColumnLockConflict, InvalidArgument, InvalidRows, OwnerRolledBack, UndoImpossible
+from kolk.errors import ColumnLockConflict, InvalidArgument, InvalidRows, UndoImpossible
 from kolk.model.ids import OwnerTag, UndoTag
 
 KEYS = range(6)
@@ -94,25 +94,6 @@ def test_what_is_not_committed_holds_the_log(rack):
     assert t.rows() == every(pv=1) | {1: {"pv": 1, "title": "x"}}
     _age(t)
     assert t.table.describe()["offsets"]["0"]["start"] > start
-
-
-def test_an_owner_that_holds_too_much_log_is_undone_and_evicted(folder):
-    """H36: the hold is never dropped with the dirt left in."""
-    with open_rack(folder, log_segment_bytes=1, log_pinned_max_bytes=100) as rack:
-        t = rack.create(buckets=1, options={"table.log.ttl": "1s"})
-        a = t.begin(ttl=86_400.0)
-        a.put(every(pv=1))
-        a.commit()
-        a.put(every(pv=5), 1)
-        for number in range(5):
-            t.put([{"k": number, "title": "x"}], columns=["title"])
-
-        _age(t)
-
-        with pytest.raises(OwnerRolledBack):
-            a.put(every(pv=5), 1)
-        assert {key: row["pv"] for key, row in t.rows().items()} == dict.fromkeys(KEYS, 1)
-        assert not t.locks()
 
 
 def test_what_cannot_be_undone_is_said_and_kept_by_choice(rack):

@@ -86,6 +86,8 @@ class Owners:
         self._mutexes: defaultdict[tuple[TableId, int], threading.RLock] = defaultdict(threading.RLock)
         # Each guarded by its owner's lock.
         self._records: dict[tuple[TableId, str], OwnerRecord] = {}
+        # Of the reaper, who is one at a time: when it last tried to take an owner back.
+        self._tried: dict[int, float] = {}
         self.counts = {"begun": 0, "committed": 0, "conflicts": 0, "evicted": 0, "undone_rows": 0}
         found = meta.get(NUMBER_KEY)
         self._number = 0 if found is None else int(found.value)
@@ -229,11 +231,15 @@ class Owners:
             yield
 
     def reap(self) -> None:
-        """Take back what nobody came back for in a long time."""
-        before = self._clock.monotonic() - self._abandon_seconds
+        """Take back what nobody came back for in a long time; what cannot be is tried again after as long."""
+        now = self._clock.monotonic()
+        before = now - self._abandon_seconds
         for record in list(self._records.values()):
             lock = self.locks.of(record.table).get(record.number)
-            if lock is not None and lock.expires <= before:
+            if lock is None or lock.expires > before:
+                self._tried.pop(record.number, None)
+            elif self._tried.get(record.number, before) <= before:
+                self._tried[record.number] = now
                 try:
                     self.evict(self._newest(record.table), record.name)
                 except KolkError as error:
