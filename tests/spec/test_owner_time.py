@@ -210,6 +210,29 @@ def test_an_owner_all_of_whose_columns_were_dropped_has_nothing_to_undo(rack):
     assert t.locks()["a"].columns == ("b",)
 
 
+def test_a_column_made_again_under_the_name_of_an_owned_one_is_nobodys(rack):
+    """Columns are ids: what others write to the new one is not taken back with what the owner wrote to the old one, nor
+    kept from them; and the owner of the name may have it when it asks for it."""
+    schema = kolk.Schema([kolk.Column("k", "int"), kolk.Column("a", "int"), kolk.Column("b", "int")], "k")
+    t = rack.create(schema=schema)
+    t.put([{"k": 1, "a": 1, "b": 1}])
+    old = t.begin(columns=["a", "b"])
+    old.put({1: {"a": 5, "b": 5}, 2: {"a": 5, "b": 5}})
+    t.table.drop_column("a")
+    t.table.add_column("a", "int")
+    assert t.locks()["a"].columns == ("b",)
+    t.put([{"k": 1, "a": 7}, {"k": 3, "a": 7}], columns=["a"])
+    with pytest.raises(InvalidRows, match="does not own a"):
+        old.put({1: {"a": 9}}, columns=("a",))
+
+    new = t.begin(columns=["a"])
+
+    assert t.rows() == {1: {"a": 7, "b": 1}, 3: {"a": 7}}
+    new.put({1: {"a": 9}})
+    t.begin(columns=["a"])
+    assert t.rows() == {1: {"a": 7, "b": 1}, 3: {"a": 7}}
+
+
 def test_a_partition_that_was_dropped_counts_as_undone(rack):
     """G4: partitions are undone each, and one that goes is no hindrance."""
     schema = kolk.Schema([kolk.Column("day", "int"), kolk.Column("k", "int"), kolk.Column("a", "int")], ["day", "k"])
