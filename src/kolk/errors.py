@@ -26,7 +26,9 @@
     ├── AlreadyExists
     │   ├── TableExists
     │   ├── PartitionExists
-    │   └── LeaseExists           there is a lease of this id, which somebody else holds
+    │   ├── LeaseExists           there is a lease of this id, which somebody else holds
+    │   ├── DifferentRows         a version was committed before, with other rows
+    │   └── OldVersion            a later version was committed before
     ├── Unavailable             nothing is wrong with the request; the state of the world is
     │   ├── FolderInUse           another process has the data folder open
     │   ├── DiskFull              nothing was applied; free some space and retry
@@ -66,7 +68,7 @@
     ├── SchemaChanged           the table was altered, and this handle is too old for what it asks
     └── Corrupted               bytes on disk are not what was written
         ├── UnknownFormat         the folder was written by a newer Kolk
-        └── MetaBehindLog         a log knows of a commit that the catalog does not: they are of different backups
+        └── MetaBehindLog         a log knows a commit or an owner that the catalog does not: of different backups
 
 Each class carries a stable ``code`` (it crosses the wire) and ``retriable``: whether the same call,
 made again, can succeed without anyone changing it. A message says what happened and what to do next. This
@@ -284,6 +286,20 @@ class LeaseExists(AlreadyExists):
     code = 33
 
 
+class DifferentRows(AlreadyExists):
+    """This version of an application was committed before, with other rows, which stand; these were dropped. Let the
+    job give the same rows for the same version."""
+
+    code = 37
+
+
+class OldVersion(AlreadyExists):
+    """A later version of an application was committed before, so nothing was applied. Look for a checkpoint that was
+    lost or restored."""
+
+    code = 38
+
+
 class Unavailable(KolkError):
     """The request is fine, but it cannot be served now."""
 
@@ -481,7 +497,8 @@ class CommitMismatch(OwnershipError):
 
 
 class OwnerRolledBack(OwnershipError):
-    """What the owner takes for committed was taken back in somebody else's favour, or never was."""
+    """What the owner takes for written was taken back in somebody else's favour, came after the backup that the
+    database was restored from, or never was."""
 
     code = 87
 
@@ -569,6 +586,7 @@ class UnknownFormat(Corrupted):
 
 
 class MetaBehindLog(Corrupted):
-    """A bucket's log knows of a commit that the catalog does not: the folder was put together of different backups."""
+    """A bucket's log knows of a commit, or of an owner, that the catalog does not: the folder was put together of
+    different backups."""
 
     code = 62

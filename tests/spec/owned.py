@@ -9,6 +9,7 @@ import kolk
 from kolk.client.writes import put_write
 from kolk.codec.bucketing import bucket_of
 from kolk.engine.database import Engine
+from kolk.engine.restore import restore
 from kolk.model.ids import OwnerTag
 from kolk.model.options import MergeMode
 from kolk.model.owner import Claim, UndoMode
@@ -258,3 +259,28 @@ def open_rack(folder, form="embedded", **settings):
         yield rack
     finally:
         rack.close()
+
+
+def backed_up(rack, name="backup"):
+    """A backup of a rack, beside it."""
+    place = rack.engine.path.with_name(name)
+    rack.db.backup(place)
+    return place
+
+
+@contextmanager
+def restoring(folder):
+    """A way to the table ``t`` of a database that is made of a backup, or of one of now; each time another one."""
+    opened = []
+
+    def make(rack, backup=None):
+        place = folder / f"restored-{len(opened)}"
+        restore(backup or backed_up(rack), place)
+        opened.append(Rack(place, log_segment_bytes=1))
+        return Owned(opened[-1], "t")
+
+    try:
+        yield make
+    finally:
+        for each in opened:
+            each.close()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import kolk
+from kolk.errors import DifferentRows, OldVersion
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
 
@@ -21,6 +22,27 @@ def test_a_transaction_is_committed_once_when_its_block_ends(opened):
             assert await table.get_one(id=1) == {"id": 1, "v": "a"}
             assert await table.get_one(id=2) is None
             assert sum(tx.offsets["t"].values()) == 3
+
+    asyncio.run(main())
+
+
+def test_a_job_may_choose_that_other_rows_or_an_old_version_stop_it(opened):
+    """H8, H9: the same choices."""
+
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+
+            async def commit(v, tx):
+                async with tx:
+                    await tx.put({"id": 1, "v": v}, table=table)
+
+            await commit("a", table.transaction("app", 2, on_different="fail", on_old="fail"))
+            with pytest.raises(DifferentRows):
+                await commit("b", table.transaction("app", 2, on_different="fail"))
+            with pytest.raises(OldVersion):
+                await commit("a", db.transaction("app", 1, on_old="fail"))
+            assert await table.get_one(id=1) == {"id": 1, "v": "a"}
 
     asyncio.run(main())
 

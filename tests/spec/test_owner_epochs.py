@@ -266,6 +266,26 @@ def test_a_repeated_commit_is_acknowledged(t):
     t.check(every(pv=1))
 
 
+def test_a_commit_of_an_earlier_epoch_is_a_replay_or_a_mistake(t):
+    """As for puts (H27): of a newer writer it is acknowledged, and the commit point and its state stay; the writer that
+    has committed a later one is told."""
+    a = t.begin()
+    a.put(every(pv=1), 4)
+    a.commit(4)
+    a.put(every(pv=1), 5)
+    a.commit(5, state=b"five")
+    with pytest.raises(EpochClosed):
+        a.commit(4)
+
+    b = t.begin()
+    b.put(every(pv=1), 4)
+    b.commit(4, state=b"four")
+
+    t.check(every(pv=2))
+    c = t.begin()
+    assert (c.record.committed, c.record.state) == (5, b"five")
+
+
 def test_a_lapsed_lock_may_commit_if_nobody_took_over_and_not_if_somebody_did(t):
     a = t.begin()
     a.put(every(pv=1), 5)

@@ -76,6 +76,27 @@ def test_nothing_removes_whole_rows_of_a_table_that_somebody_owns_columns_of(t):
     t.check(every(title="x"))
 
 
+def test_whole_rows_are_not_removed_under_what_may_have_to_be_taken_back(t):
+    """H39: expired and dirty refuses it as live does, also for one column of many; the undo would bring rows back."""
+    t.put(listed(title="x"), columns=["title"])
+    t.begin().put(every(pv=1))
+    t.rack.clock.advance(seconds=TTL)
+    for call in (t.table.truncate, lambda: _overwrite(t)):
+        with pytest.raises(ColumnLockConflict):
+            call()
+    t.rack.reopen()
+    t.rack.clock.advance(seconds=TTL)
+    with pytest.raises(ColumnLockConflict):
+        t.table.truncate()
+    t.check(every(pv=1, title="x"))
+
+    assert t.rack.db.release_lock("t", "a")
+    t.check(every(title="x"))
+    t.table.truncate()
+    t.begin()
+    t.check({})
+
+
 def test_a_commit_that_was_decided_is_applied_whoever_owns_the_columns_by_then(folder, form):
     """Roll forward looks at no locks: they were free when it was decided. An owner whose time was up has it again
     after a restart, and must not keep the bucket closed for ever."""

@@ -6,7 +6,7 @@ import pytest
 from tests.spec.owned import PLAIN, TTL, open_rack
 
 import kolk
-from kolk.errors import ColumnLockConflict, InvalidArgument, InvalidRows, OwnerRolledBack, UndoImpossible
+from kolk.errors import ColumnLockConflict, InvalidArgument, InvalidRows, UndoImpossible
 from kolk.model.ids import OwnerTag, UndoTag
 
 KEYS = range(6)
@@ -84,25 +84,6 @@ def test_what_is_not_committed_holds_the_log(rack):
     assert t.rows() == every(pv=1) | {1: {"pv": 1, "title": "x"}}
     _age(t)
     assert t.table.describe()["offsets"]["0"]["start"] > start
-
-
-def test_an_owner_that_holds_too_much_log_is_undone_and_evicted(folder):
-    """H36: the hold is never dropped with the dirt left in."""
-    with open_rack(folder, log_segment_bytes=1, log_pinned_max_bytes=100) as rack:
-        t = rack.create(buckets=1, options={"table.log.ttl": "1s"})
-        a = t.begin(ttl=86_400.0)
-        a.put(every(pv=1))
-        a.commit()
-        a.put(every(pv=5), 1)
-        for number in range(5):
-            t.put([{"k": number, "title": "x"}], columns=["title"])
-
-        _age(t)
-
-        with pytest.raises(OwnerRolledBack):
-            a.put(every(pv=5), 1)
-        assert {key: row["pv"] for key, row in t.rows().items()} == dict.fromkeys(KEYS, 1)
-        assert not t.locks()
 
 
 def test_what_cannot_be_undone_is_said_and_kept_by_choice(rack):
@@ -217,6 +198,29 @@ def test_an_owner_all_of_whose_columns_were_dropped_has_nothing_to_undo(rack):
 
     assert set(t.rows()) <= {1}
     assert t.locks()["a"].columns == ("b",)
+
+
+def test_a_column_made_again_under_the_name_of_an_owned_one_is_nobodys(rack):
+    """Columns are ids: what others write to the new one is not taken back with what the owner wrote to the old one, nor
+    kept from them; and the owner of the name may have it when it asks for it."""
+    schema = kolk.Schema([kolk.Column("k", "int"), kolk.Column("a", "int"), kolk.Column("b", "int")], "k")
+    t = rack.create(schema=schema)
+    t.put([{"k": 1, "a": 1, "b": 1}])
+    old = t.begin(columns=["a", "b"])
+    old.put({1: {"a": 5, "b": 5}, 2: {"a": 5, "b": 5}})
+    t.table.drop_column("a")
+    t.table.add_column("a", "int")
+    assert t.locks()["a"].columns == ("b",)
+    t.put([{"k": 1, "a": 7}, {"k": 3, "a": 7}], columns=["a"])
+    with pytest.raises(InvalidRows, match="does not own a"):
+        old.put({1: {"a": 9}}, columns=("a",))
+
+    new = t.begin(columns=["a"])
+
+    assert t.rows() == {1: {"a": 7, "b": 1}, 3: {"a": 7}}
+    new.put({1: {"a": 9}})
+    t.begin(columns=["a"])
+    assert t.rows() == {1: {"a": 7, "b": 1}, 3: {"a": 7}}
 
 
 def test_a_partition_that_was_dropped_counts_as_undone(rack):

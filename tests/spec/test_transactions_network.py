@@ -8,7 +8,15 @@ import pytest
 
 import kolk
 from kolk.client import transaction
-from kolk.errors import InvalidArgument, InvalidRows, MixedVersions, StagingGone, TableNotFound
+from kolk.errors import (
+    DifferentRows,
+    InvalidArgument,
+    InvalidRows,
+    MixedVersions,
+    OldVersion,
+    StagingGone,
+    TableNotFound,
+)
 from kolk.model.transaction import CommitRequest, Staging, Verdict
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
@@ -41,6 +49,39 @@ def test_rows_of_a_transaction_are_seen_together_when_its_block_ends(timed, tabl
 
     assert shown(table) == {1: "x", 3: "x"}
     assert (tx.verdict, tx.is_new, sum(tx.offsets["t"].values())) == ("committed", True, 4)
+
+
+def test_a_job_may_choose_that_other_rows_or_an_old_version_stop_it(timed, table):
+    """H8, H9: an answer unless it says so; nothing else is different, and what is stopped can be asked why."""
+    choices = {"on_different": "fail", "on_old": "fail"}
+
+    def commit(version, v, **options):
+        with table.transaction("app", version, **options) as tx:
+            tx.put(rows(1, v=v))
+        return tx.verdict
+
+    assert [commit(2, "a", **choices), commit(2, "a", **choices)] == ["committed", "duplicate"]
+    for version, v, error, verdict in ((2, "b", DifferentRows, "duplicate-different"), (1, "a", OldVersion, "old")):
+        option = {"on_different": "fail"} if error is DifferentRows else {"on_old": "fail"}
+        for options in (choices, option):
+            tx = timed.db.transaction("app", version, **options)
+            tx.put(rows(1, v=v), table="t")
+            with pytest.raises(error, match="'app'"):
+                tx.commit()
+            assert (tx.verdict, tx.is_new) == (verdict, False)
+        other = {"on_old": "fail"} if error is DifferentRows else {"on_different": "fail"}
+        assert [commit(version, v, **other), commit(version, v)] == [verdict, verdict]
+
+    assert shown(table) == {1: "a"}
+    assert timed.db.transactions()[0].version == 2
+    assert commit(3, "c", **choices) == "committed"
+
+
+@pytest.mark.parametrize("word", ["", "drop", None, True])
+def test_a_choice_that_there_is_not_is_refused_before_anything_is_staged(table, word):
+    for option in ("on_different", "on_old"):
+        with pytest.raises(InvalidArgument, match=f"{option} is one of answer, fail"):
+            table.transaction("app", 1, **{option: word})
 
 
 def test_a_version_is_committed_once_and_an_older_one_never(timed, table):

@@ -94,9 +94,9 @@ class AsyncDatabase:
         """See ``kolk.Database.close_scan``."""
         return await self._run(self._database.close_scan, scan)
 
-    def transaction(self, app_id: str, version: int) -> AsyncTransaction:
+    def transaction(self, app_id: str, version: int, **options: str) -> AsyncTransaction:
         """See ``kolk.Database.transaction``: ``async with db.transaction("nightly-load", 42) as tx``."""
-        return AsyncTransaction(self._database.transaction(app_id, version), self._run)
+        return AsyncTransaction(self._database.transaction(app_id, version, **options), self._run)
 
     async def transactions(self) -> list[TransactionInfo]:
         """See ``kolk.Database.transactions``."""
@@ -229,9 +229,9 @@ class AsyncTable(AsyncHandle):
         """
         return LeaseOpening(self._run, partial(self._inner.lease, *args, **options), on_lost)
 
-    def transaction(self, app_id: str, version: int) -> AsyncTransaction:
+    def transaction(self, app_id: str, version: int, **options: str) -> AsyncTransaction:
         """See ``kolk.Table.transaction``: ``async with table.transaction("nightly-load", 42) as tx``."""
-        return AsyncTransaction(self._inner.transaction(app_id, version), self._run)
+        return AsyncTransaction(self._inner.transaction(app_id, version, **options), self._run)
 
     def writer(self, *args: Any, **options: Any) -> WriterOpening:
         """See ``kolk.Table.writer``: ``async with table.writer("job-1", ["pv"]) as w``, or ``w = await

@@ -100,14 +100,18 @@ class Database:
         """Forget a follower: the log is no longer kept for it, and its reader can commit no more."""
         self._service.drop_follower(self._service.table(TableName.parse(table)).id, check_name(name, "follower"))
 
-    def transaction(self, app_id: str, version: int) -> Transaction:
+    def transaction(
+        self, app_id: str, version: int, *, on_different: str = "answer", on_old: str = "answer"
+    ) -> Transaction:
         """Writes to several tables that are applied together, and once for each (``app_id``, ``version``)::
 
         with db.transaction("nightly-load", 42) as tx:
             tx.put(pages, table="web.pages")
             tx.put(users, table="web.users")
+
+        ``on_different`` and ``on_old`` are those of ``table.transaction``.
         """
-        return Transaction(self._link, app_id, version, open_table=self.table)
+        return Transaction(self._link, app_id, version, open_table=self.table, on_different=on_different, on_old=on_old)
 
     def transactions(self) -> list[TransactionInfo]:
         """What is staged, and the last version that every application has committed."""

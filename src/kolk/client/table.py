@@ -405,16 +405,20 @@ class Table(Handle):
             reset=reset,
         )
 
-    def transaction(self, app_id: str, version: int) -> Transaction:
+    def transaction(
+        self, app_id: str, version: int, *, on_different: str = "answer", on_old: str = "answer"
+    ) -> Transaction:
         """Writes that are applied together, and once for each (``app_id``, ``version``), however often this is run::
 
             with table.transaction("nightly-load", 42) as tx:
                 tx.put(rows)
 
         Nobody sees anything of them before the block ends. Versions grow: one that is not greater than the last that
-        was committed is passed over, and ``tx.verdict`` says so. ``db.transaction(...)`` is for several tables.
+        was committed is passed over, and ``tx.verdict`` says so. With ``on_different="fail"`` a version that was
+        committed with other rows raises ``DifferentRows``, with ``on_old="fail"`` one before the last ``OldVersion``.
+        ``db.transaction(...)`` is for several tables.
         """
-        return Transaction(self._link, app_id, version, table=self)
+        return Transaction(self._link, app_id, version, table=self, on_different=on_different, on_old=on_old)
 
     def truncate(self) -> dict[str, int]:
         """Remove every row, visibly to followers; the answer is the end offsets. A log table forgets its log."""

@@ -14,7 +14,7 @@ from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data
 from kolk.client.writes import delete_write, put_write, targets_of
-from kolk.errors import InvalidArgument, KolkError, StagingGone
+from kolk.errors import DifferentRows, InvalidArgument, KolkError, OldVersion, StagingGone
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
@@ -23,6 +23,7 @@ from kolk.model.transaction import (
     HANDLES_MAX,
     CommitRequest,
     CommitResult,
+    Reaction,
     Staging,
     Verdict,
     check_app,
@@ -39,7 +40,8 @@ _HANDLE_BYTES = 16
 class Transaction:
     """Writes to one or several tables that become visible together. Confined to one thread.
 
-    After the block ``verdict`` says what became of it, and ``offsets`` where the logs of the tables end.
+    After the block ``verdict`` says what became of it, and ``offsets`` where the logs of the tables end; also if it
+    raised ``DifferentRows`` or ``OldVersion``, by ``on_different`` or ``on_old`` of ``fail``.
     """
 
     def __init__(
@@ -50,9 +52,13 @@ class Transaction:
         *,
         table: Handle | None = None,
         open_table: Callable[[str], Handle] | None = None,
+        on_different: str = "answer",
+        on_old: str = "answer",
     ) -> None:
         self.app_id = check_app(app_id)
         self.version = check_version(version)
+        self._on_different = Reaction.parse("on_different", on_different)
+        self._on_old = Reaction.parse("on_old", on_old)
         self._link = link
         self._open_table = open_table
         self._table = table
@@ -133,6 +139,7 @@ class Transaction:
         except BaseException:
             self._discard()
             raise
+        self._check_expected(self._result.verdict)
         return self._result
 
     def rollback(self) -> None:
@@ -232,6 +239,19 @@ class Transaction:
         so nothing of it is ever committed, also if whoever uses it goes on."""
         if self._has_failed:
             raise StagingGone("rows of this transaction could not be staged, so it cannot be committed; run it again")
+
+    def _check_expected(self, verdict: Verdict) -> None:
+        """Raise if whoever uses it takes this for a failure. Nothing was applied, now or then, that should not be."""
+        if verdict is Verdict.DUPLICATE_DIFFERENT and self._on_different is Reaction.FAIL:
+            raise DifferentRows(
+                f"version {self.version} of {self.app_id!r} was committed before, with other rows, which stand: let the"
+                " job give the same rows for the same version, or take the next version for these"
+            )
+        if verdict is Verdict.OLD and self._on_old is Reaction.FAIL:
+            raise OldVersion(
+                f"a later version than {self.version} of {self.app_id!r} was committed before, so nothing was applied:"
+                " its checkpoint was lost or restored. Go on with greater versions, or under another app_id"
+            )
 
     def _check_open(self) -> None:
         if self._is_over:

@@ -6,7 +6,8 @@ A backup is laid out like a data folder without ``FORMAT``, so nobody opens it b
     meta.sqlite, tokens.json                   the records, and the hashes of the access tokens
     snapshots/<table>/<partition>/<bucket>/    one snapshot of each bucket of tables with a primary key
     tables/<table>/<partition>/<bucket>/log/   of these one empty segment, at the offset of the snapshot, so that rows
-                                               come back by the ordinary recovery; of a log table all segments
+                                               come back by the ordinary recovery; or the segments before it, from where
+                                               an owner has not committed; of a log table all segments
 
 ``BACKUP`` is written last, durably: whatever fails or dies before leaves a folder that is no backup. What is left of a
 failure is removed; after a kill it stays, and its folder is refused until somebody removes it.
@@ -251,25 +252,28 @@ class Backups:
         for folder in _FOLDERS:
             self._disk.make_folder(str(job.target / folder))
         for bucket, snapshot in cut.snapshots.items():
-            yield from self._copying_rows(job, bucket, snapshot)
-        for log in cut.logs:
+            yield from self._copying_rows(job, bucket, snapshot, has_log=bucket in cut.tails)
+        for log in (*cut.logs, *cut.tails.values()):
             yield from self._copying_log(job, log)
         self._write_meta(job, cut)
         tokens = self._source / TOKENS_FILE
         if self._disk.exists(str(tokens)):
             self._write(job, TOKENS_FILE, self._disk.read(str(tokens), 0, self._disk.size(str(tokens))))
 
-    def _copying_rows(self, job: _Job, bucket: BucketId, snapshot: Snapshot) -> Generator[int, None, None]:
-        """A snapshot, and the empty log that begins where it ends."""
+    def _copying_rows(
+        self, job: _Job, bucket: BucketId, snapshot: Snapshot, *, has_log: bool
+    ) -> Generator[int, None, None]:
+        """A snapshot, and, if it has no other, the empty log that begins where it ends."""
         place = f"snapshots/{bucket.folder}"
         yield from self._cuts.sending(bucket, snapshot, FolderSnapshots(self._disk, job.target / place))
         manifest = encode_snapshot(snapshot)
         inside = f"{place}/{snapshot.id}"
         job.files.append(BackupFile(f"{inside}{MANIFEST_SUFFIX}", len(manifest), digest_of(manifest)))
         job.files += [BackupFile(f"{inside}/{each.name}", each.size, each.digest) for each in snapshot.files]
-        empty = Segment(base=snapshot.offset, end=snapshot.offset, size=0, last_timestamp_ms=0)
-        self._disk.make_folder(str(job.target / _log_place(bucket)))
-        self._write(job, f"{_log_place(bucket)}/{empty.log_name}", b"")
+        if not has_log:
+            empty = Segment(base=snapshot.offset, end=snapshot.offset, size=0, last_timestamp_ms=0)
+            self._disk.make_folder(str(job.target / _log_place(bucket)))
+            self._write(job, f"{_log_place(bucket)}/{empty.log_name}", b"")
 
     def _copying_log(self, job: _Job, log: LogCut) -> Generator[int, None, None]:
         place = _log_place(log.bucket)

@@ -9,6 +9,11 @@ Followers stand in the first records, so none is further than the rows. What app
 noted at the moment that its rows are of, table by table, so that a commit is either in the copy of a table and known
 there, or neither; one of several tables may be in some of them only, and then its retry is told so. Nothing that is
 staged is copied. It copies nothing itself.
+
+What owners have committed is noted at that moment, too, with the locks of the buckets that are copied. What they have
+not committed is in the rows, and only the log says what stood there before: so a bucket that has any keeps its log from
+there on, given second names in the same moment. A bucket that was taken back to a commit is copied even if no row of it
+has changed: the mark of that takes no offset, so that an older snapshot of the same offset may lack it.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -20,12 +25,16 @@ from itertools import count
 from pathlib import Path
 
 from kolk.codec.cut import encode_cut
+from kolk.codec.owner import NUMBER_KEY, encode_owner, owner_key
+from kolk.codec.owner import PREFIX as OWNERS
 from kolk.codec.transaction import CSN_KEY, encode_record, record_key
 from kolk.codec.transaction import PREFIX as TRANSACTIONS
 from kolk.engine.catalog import Catalog
 from kolk.engine.cut_records import cut_key
 from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
+from kolk.engine.looking import Onlooker
+from kolk.engine.owners import Owners
 from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
@@ -33,6 +42,7 @@ from kolk.engine.taking import CUT_BUCKETS_MAX, Taking
 from kolk.engine.transactions import Transactions
 from kolk.errors import Busy
 from kolk.model.ids import BucketId, TableId
+from kolk.model.owner import OwnerRecord
 from kolk.model.snapshot import Snapshot
 from kolk.model.table import TableInfo
 from kolk.model.transaction import CommitRecord, latest_of
@@ -41,12 +51,14 @@ from kolk.runtime.disk import Disk
 from kolk.storage.meta import Meta
 from kolk.storage.segment import Segment
 from kolk.storage.snapshots import FolderSnapshots
+from kolk.tablet.owning import dirt
 from kolk.tablet.tablet import Tablet
 
 TRIES = 10
 _RENEWALS_PER_TTL = 10
-_LEFT_OUT = ("lease/", "scan-nonce/", "snapshot-cut/", TRANSACTIONS)
-"""Records that are not true in a copy: nobody holds a lease there, no scan was opened, and commits are noted later."""
+_LEFT_OUT = ("lease/", "scan-nonce/", "snapshot-cut/", TRANSACTIONS, CSN_KEY, OWNERS, NUMBER_KEY)
+"""Records that are not true in a copy: nobody holds a lease there, no scan was opened, and what was committed, and by
+which owners, is noted later."""
 _SHAPE = ("table/", "name/", "schema/", "partition/", "partition-event/")
 """Records that say which tables and partitions there are, in which versions."""
 
@@ -72,18 +84,24 @@ class LogCut:
 class BackupCut:
     """What is to be copied. Confined to one backup."""
 
+    folder: Path
+    """Where the second names of logs are."""
     records: Mapping[str, bytes] = field(default_factory=dict)
     tables: Sequence[TableInfo] = ()
     snapshots: dict[BucketId, Snapshot] = field(default_factory=dict)
     logs: list[LogCut] = field(default_factory=list)
     mixed: list[str] = field(default_factory=list)
+    tails: dict[BucketId, LogCut] = field(default_factory=dict)
+    """The logs that end where a snapshot does, of buckets with changes that may have to be taken back."""
     commits: dict[TableId, Sequence[CommitRecord]] = field(default_factory=dict)
     csn: int = 0
+    owners: dict[TableId, Sequence[OwnerRecord]] = field(default_factory=dict)
+    owner_number: int = 0
 
     @property
     def size_bytes(self) -> int:
         """How much there is to copy."""
-        of_logs = sum(segment.size for log in self.logs for segment in log.segments)
+        of_logs = sum(segment.size for log in (*self.logs, *self.tails.values()) for segment in log.segments)
         return of_logs + sum(snapshot.size_bytes for snapshot in self.snapshots.values())
 
     def records_there(self) -> dict[str, bytes]:
@@ -98,9 +116,11 @@ class BackupCut:
             for table, records in self.commits.items()
             for record in latest_of(records, table)
         }
-        number = {CSN_KEY: str(self.csn).encode()} if self.csn else {}
-        kept = {key: value for key, value in self.records.items() if not key.startswith(_LEFT_OUT) and key != CSN_KEY}
-        return kept | of_cuts | of_commits | number
+        of_owners = {owner_key(record): encode_owner(record) for records in self.owners.values() for record in records}
+        numbers = {CSN_KEY: self.csn, NUMBER_KEY: self.owner_number}
+        kept = {key: value for key, value in self.records.items() if not key.startswith(_LEFT_OUT)}
+        of_numbers = {key: str(number).encode() for key, number in numbers.items() if number}
+        return kept | of_cuts | of_commits | of_owners | of_numbers
 
 
 class BackupLease:
@@ -156,6 +176,7 @@ class BackupCuts:
         taking: Taking,
         gate: Gate,
         transactions: Transactions,
+        owners: Owners,
     ) -> None:
         self._folder = folder
         self._disk = disk
@@ -167,29 +188,31 @@ class BackupCuts:
         self._taking = taking
         self._gate = gate
         self._transactions = transactions
+        self._owners = owners
         self._numbers = count(1)
 
     def begun(self) -> BackupCut:
         """The records as they are now, and which tables there are; nothing else of them."""
         records = {record.key: record.value for record in self._meta.list("")}
-        return BackupCut(records=records, tables=self._catalog.list())
+        return BackupCut(self._folder / f"backup-{next(self._numbers)}", records, self._catalog.list())
 
     def cutting(self, cut: BackupCut, lease: BackupLease, held: ExitStack) -> Generator[int, None, None]:
         """Take and keep what is to be copied; second names of logs go with ``held``. Yields after each table. Changed
         if that is no longer what the records say."""
-        folder = self._folder / f"backup-{next(self._numbers)}"
-        held.callback(self._clear, folder)
-        self._disk.make_folder(str(folder))
+        held.callback(self._clear, cut.folder)
+        self._disk.make_folder(str(cut.folder))
         for info in cut.tables:
             self._transactions.finish(info.id)
             if info.is_log:
-                self._cut_logs(info, cut, folder)
+                self._cut_logs(info, cut)
             else:
                 yield from self._cut_rows(info, cut, lease)
             yield 0
         wanted = {bucket for info in cut.tables if not info.is_log for bucket in self._partitions.buckets(info)}
         if wanted != cut.snapshots.keys() or not self.is_still(cut):
             raise Changed
+        for bucket, log in cut.tails.items():
+            assert log.segments[-1].end == cut.snapshots[bucket].offset, "a log ends where its rows do"
 
     def is_still(self, cut: BackupCut) -> bool:
         """Whether tables and partitions are those that were cut."""
@@ -203,8 +226,9 @@ class BackupCuts:
 
     def _cut_rows(self, info: TableInfo, cut: BackupCut, lease: BackupLease) -> Generator[int, None, None]:
         """Take snapshots of a table and lease them, until they are of one moment."""
+        onlooker = Onlooker(partial(self._needs_copy, info), partial(self._note, info, cut))
         for attempt in count(1):
-            taken = self._taking.take(info, at_cut=partial(self._note_commits, info, cut))
+            taken = self._taking.take(info, onlooker=onlooker)
             is_cut = lease.keep(info, taken) if taken else True
             is_large = len(taken) > CUT_BUCKETS_MAX
             if is_cut or (is_cut is not None and is_large and attempt == TRIES):
@@ -218,7 +242,7 @@ class BackupCuts:
                 )
             yield 0
 
-    def _cut_logs(self, info: TableInfo, cut: BackupCut, folder: Path) -> None:
+    def _cut_logs(self, info: TableInfo, cut: BackupCut) -> None:
         """Give the logs of a log table second names, as they are at one moment; of very many, in groups."""
         buckets = self._partitions.buckets(info)
         cut.mixed += [str(info.name)] if len(buckets) > CUT_BUCKETS_MAX else []
@@ -232,7 +256,25 @@ class BackupCuts:
                 for tablet in tablets:
                     locks.enter_context(tablet.held())
                 self._note_commits(info, cut)
-                cut.logs += [self._linked(tablet, folder) for tablet in tablets]
+                cut.logs += [self._linked(tablet, cut.folder) for tablet in tablets]
+
+    def _needs_copy(self, info: TableInfo, bucket: BucketId, end: int) -> bool:
+        """Whether a bucket has changes that may have to be taken back, or its log ends with the mark of that."""
+        records = self._owners.of(info.id)
+        views = self._owners.buckets.views(info, bucket) if records else {}
+        marks = (views[record.number].since for record in records if record.number in views)
+        return end in marks or any(dirt(views, records))
+
+    def _note(self, info: TableInfo, cut: BackupCut, tablets: Sequence[Tablet]) -> None:
+        """What stands beside the rows of a table, at their moment."""
+        self._note_commits(info, cut)
+        records = self._owners.of(info.id)
+        cut.owners[info.id], cut.owner_number = records, max(cut.owner_number, self._owners.number)
+        for tablet in tablets:
+            cut.tails.pop(tablet.bucket, None)
+            starts = [start for _, start in dirt(tablet.owners(), records)]
+            if starts:
+                cut.tails[tablet.bucket] = self._linked(tablet, cut.folder, min(starts))
 
     def _note_commits(self, info: TableInfo, cut: BackupCut) -> None:
         """What applications have committed to a table, all of which its buckets have. The gate is passed alone."""
@@ -241,12 +283,16 @@ class BackupCuts:
         cut.commits[info.id] = [record for record in commits.all() if info.id in record.handles]
         cut.csn = max(cut.csn, commits.csn)
 
-    def _linked(self, tablet: Tablet, folder: Path) -> LogCut:
+    def _linked(self, tablet: Tablet, folder: Path, start: int = 0) -> LogCut:
+        """The log of a bucket, from the segment of an offset on."""
         if tablet.refusal is not None:
             raise copy(tablet.refusal)
         tablet.log.mark()  # nothing is half written
-        bucket, segments = tablet.bucket, tuple(tablet.log.segments)
-        log = LogCut(bucket, f"{folder}/{bucket.table}-{bucket.partition}-{bucket.bucket}-", segments)
+        *sealed, last = tablet.log.segments
+        segments = (*(segment for segment in sealed if segment.end > start), last)
+        bucket = tablet.bucket
+        name = f"{bucket.table}-{bucket.partition}-{bucket.bucket}-{next(self._numbers)}-"
+        log = LogCut(bucket, f"{folder}/{name}", segments)
         for segment in segments:
             self._disk.link(str(self._tablets.log_folder(bucket) / segment.log_name), log.path(segment))
         return log

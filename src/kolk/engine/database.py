@@ -79,6 +79,7 @@ from kolk.storage.kv import Kv
 from kolk.storage.meta import Meta
 from kolk.storage.staging import StagingFiles
 from kolk.tablet.signal import Signal
+from kolk.tablet.tablet import Tablet
 
 _HANDLES_PER_BUCKET = 16
 """Of the files that a process may have open, so that half of them are left for buckets in use and everything else."""
@@ -465,8 +466,13 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             self._clock,
             min(self.config.buckets_open_max, max(file_handles() // _HANDLES_PER_BUCKET, 1)),
             self._snapshots.of,
-            lambda tablet: self.transactions.settle(tablet),
+            self._settle,
         )
+
+    def _settle(self, tablet: Tablet) -> None:
+        """Bring a bucket that was opened in step with the catalog, or refuse it."""
+        self.owners.check_log(tablet.bucket, tablet.owners())
+        self.transactions.settle(tablet)
 
     def _opened_owners(self, locks: LockTable, tables: Sequence[TableInfo]) -> Owners:
         return Owners(
@@ -521,6 +527,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             self._taking,
             gate,
             self.transactions,
+            self.owners,
         )
         return Backups(self.path, disk, cuts, self.keeping, self._clock, rng, self.config.lease_ttl_seconds_max)
 

@@ -40,13 +40,24 @@ class OwnedBuckets:
                 with tablet.held():
                     pass
 
-    def view(self, info: TableInfo, bucket: BucketId, number: int) -> OwnerView:
-        """What a bucket has of an owner; PartitionDropped if it is gone."""
+    def look(self, info: TableInfo) -> None:
+        """Open, once after a start, the buckets that nobody has looked at: one that the catalog does not know says
+        so."""
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped):
+                self.views(info, bucket)
+
+    def views(self, info: TableInfo, bucket: BucketId) -> Mapping[int, OwnerView]:
+        """What a bucket has of owners, by their numbers; PartitionDropped if it is gone."""
         views = self._tablets.state(info, bucket).owners
         if views is None:
             with self._tablets.use_one(info, bucket) as tablet:
                 views = tablet.owners()
-        return views.get(number, OwnerView())
+        return views
+
+    def view(self, info: TableInfo, bucket: BucketId, number: int) -> OwnerView:
+        """What a bucket has of an owner; PartitionDropped if it is gone."""
+        return self.views(info, bucket).get(number, OwnerView())
 
     def dirty_from(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int | None:
         """From where on a bucket has changes beyond the commit point; None if it has none that would be taken back."""

@@ -23,6 +23,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
@@ -33,12 +34,12 @@ from kolk.errors import (
     EpochClosed,
     Fenced,
     KolkError,
+    MetaBehindLog,
     OwnerRolledBack,
     TableNotFound,
 )
-from kolk.model.ids import OwnerTag, TableId
+from kolk.model.ids import BucketId, OwnerTag, TableId
 from kolk.model.owner import (
-    ATTEMPTS_KEPT,
     Claim,
     Lock,
     Locks,
@@ -55,7 +56,7 @@ from kolk.model.owner import (
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import Meta, MetaChange
-from kolk.tablet.owning import check_unowned, conflict_of, current_lock
+from kolk.tablet.owning import OwnerView, check_unowned, conflict_of, current_lock
 
 _LAPSE_SECONDS = 1.0
 """How long somebody waits to see whether columns are free, while something goes on in their owner's name."""
@@ -83,11 +84,16 @@ class Owners:
         self._abandon_seconds = abandon_seconds
         self._newest = newest
         self._making = threading.Lock()
-        # Guarded by _making.
+        # Guarded by _making, as are the last number and whether it is too low.
         self._mutexes: defaultdict[tuple[TableId, int], threading.RLock] = defaultdict(threading.RLock)
         # Each guarded by its owner's lock.
         self._records: dict[tuple[TableId, str], OwnerRecord] = {}
         self.tally = buckets.tally
+        # Of the reaper, who is one at a time: when it last tried to take an owner back.
+        self._tried: dict[int, float] = {}
+        found = meta.get(NUMBER_KEY)
+        self._number = 0 if found is None else int(found.value)
+        self._behind: MetaBehindLog | None = None
         known = {info.id for info in tables}
         for found in meta.list(PREFIX):
             record = decode_owner(found.value)
@@ -118,6 +124,7 @@ class Owners:
             columns = None if claim.columns is None else closed_columns(info.schema, claim.columns)
             if known is not None and not claim.reset:
                 check_known(known, claim)
+            self.buckets.look(info)  # while what they have can still be told from what is given out here
             self._make_way(info, claim.owner, columns)
             if known is not None and claim.reset:
                 self.release(info, claim.owner)
@@ -149,7 +156,8 @@ class Owners:
     def committing(
         self, info: TableInfo, number: int, fence: int, epoch: int, state: bytes
     ) -> Iterator[OwnerRecord | None]:
-        """Commit an epoch after what is done in the block, which is given None if it is committed already."""
+        """Commit an epoch after what is done in the block, which is given None if it is committed already: by a writer
+        before this one, or by this very call."""
         check_epoch(epoch)
         check_state(state)
         with self._mutex(info.id, number):
@@ -235,11 +243,15 @@ class Owners:
             yield
 
     def reap(self) -> None:
-        """Take back what nobody came back for in a long time."""
-        before = self._clock.monotonic() - self._abandon_seconds
+        """Take back what nobody came back for in a long time; what cannot be is tried again after as long."""
+        now = self._clock.monotonic()
+        before = now - self._abandon_seconds
         for record in list(self._records.values()):
             lock = self.locks.of(record.table).get(record.number)
-            if lock is not None and lock.expires <= before:
+            if lock is None or lock.expires > before:
+                self._tried.pop(record.number, None)
+            elif self._tried.get(record.number, before) <= before:
+                self._tried[record.number] = now
                 try:
                     self.evict(self._newest(record.table), record)
                 except KolkError as error:
@@ -275,6 +287,32 @@ class Owners:
             with self._making:
                 self._mutexes.pop((table, 0), None)
 
+    # --- what buckets and copies are held to
+
+    @property
+    def number(self) -> int:
+        """The last number that was given to an owner."""
+        return self._number
+
+    def of(self, table: TableId) -> list[OwnerRecord]:
+        """What is kept of the owners of a table. What they have committed is in its buckets, for whoever holds them
+        still."""
+        return [record for record in list(self._records.values()) if record.table == table]
+
+    def check_log(self, bucket: BucketId, views: Mapping[int, OwnerView]) -> None:
+        """Whether the catalog knows the owners that a bucket has. Once it does not, no number is given any more: one
+        may be of an owner that nobody knows."""
+        fences = {record.number: record.fence for record in self.of(bucket.table)}
+        for number, view in views.items():
+            if number > self._number or view.fence > fences.get(number, view.fence):
+                behind = MetaBehindLog(
+                    f"bucket {bucket.name} was written by owner {number} under fence {view.fence}, of which the catalog"
+                    " does not know: the folder was put together of different backups; restore all of it from one"
+                )
+                with self._making:
+                    self._behind = behind
+                raise copy(behind)
+
     # --- for those who work on one owner's behalf
 
     def alone(self, record: OwnerRecord) -> threading.RLock:
@@ -295,10 +333,11 @@ class Owners:
     def explained(self, table: TableId, number: int, error: Fenced) -> Fenced | OwnerRolledBack:
         """Why somebody is fenced: an owner that was evicted is told so."""
         for record in list(self._records.values()):
-            if (record.table, record.number) == (table, number) and record.evicted:
+            if (record.table, record.number) == (table, number) and record.is_set_back:
+                how = "came out of a backup with" if record.is_restored else "was taken back to"
                 return OwnerRolledBack(
-                    f"{record.name!r} was taken back to its last commit, epoch {record.committed}; begin again, and"
-                    " write again what came after"
+                    f"{record.name!r} {how} its last commit, epoch {record.committed}; begin again, and write again"
+                    " what came after"
                 )
         return error
 
@@ -399,7 +438,6 @@ class Owners:
 
     def _renumbered(self, known: OwnerRecord, claim: Claim) -> OwnerRecord:
         """The record with the next fence. It has no token before what is left of earlier runs is taken back."""
-        past = tuple(token for token in (*known.past, known.attempt) if token)[-ATTEMPTS_KEPT:]
         return replace(
             known,
             fence=known.fence + 1,
@@ -408,7 +446,8 @@ class Owners:
             evicted=False,
             is_resting=False,
             attempt="",
-            past=past,
+            past=known.over,
+            is_restored=False,
         )
 
     def _made(self, info: TableInfo, claim: Claim, columns: tuple[int, ...] | None) -> OwnerRecord:
@@ -444,7 +483,8 @@ class Owners:
 
     def _next_number(self) -> int:
         with self._making:
-            found = self._meta.get(NUMBER_KEY)
-            number = 1 if found is None else int(found.value) + 1
-            self._meta.write([MetaChange(NUMBER_KEY, str(number).encode(), 0 if found is None else found.version)])
-            return number
+            if self._behind is not None:
+                raise copy(self._behind)
+            self._meta.write([self._meta.replacement(NUMBER_KEY, str(self._number + 1).encode())])
+            self._number += 1
+            return self._number

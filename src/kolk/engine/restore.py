@@ -5,32 +5,49 @@ nothing is restored. Then the files are copied, and verified once more on their 
 
 1. ``RESTORING`` is written into the folder            a folder that nobody opens, for it holds other files
 2. the files are copied, durably                       the same
-3. ``RESTORING`` is removed                            the same
-4. ``FORMAT`` is written, with the backup's number     a database, which is brought up to date when it is opened
+3. owners are given new fences                         the same
+4. ``RESTORING`` is removed                            the same
+5. ``FORMAT`` is written, with the backup's number     a database, which is brought up to date when it is opened
+
+Of what owners wrote after the backup there is nothing, so nobody who has a fence from before goes on with it, nor who
+began since, under numbers that are about to be given again: both are set forth by what nobody else draws.
 
 The rows come back from their snapshots when a bucket is first opened, by the ordinary recovery. It never writes into a
 backup, nor into a folder in which there is anything. What fails leaves nothing.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 
 from kolk.codec.backup import BackupHead, decode_backup, decode_files
-from kolk.engine.backup import BACKUP_FILE, FILES_FILE, check_free, cleared, info_of
+from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner
+from kolk.engine.backup import BACKUP_FILE, FILES_FILE, META_FILE, check_free, cleared, info_of
 from kolk.errors import Corrupted, InvalidArgument, NotFound, Stopped, UnknownFormat
 from kolk.model.backup import BackupFile, BackupInfo
+from kolk.model.owner import restored
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.migrations import FORMAT, write_format
+from kolk.runtime.rng import Rng
 from kolk.storage.copying import copying, digest_of, digesting, finished
+from kolk.storage.meta import Meta, MetaChange
 
 OnProgress = Callable[[int, int], object]
 RESTORING_FILE = "RESTORING"
+_SKIPPED_BITS = 32
+"""Fences and numbers are skipped by so many bits that nobody has come as far, and by as many that are drawn."""
 _OS_DISK = OsDisk()
 
 
-def restore(backup: Path, folder: Path, *, disk: Disk = _OS_DISK, on_progress: OnProgress | None = None) -> BackupInfo:
+def restore(
+    backup: Path,
+    folder: Path,
+    *,
+    disk: Disk = _OS_DISK,
+    on_progress: OnProgress | None = None,
+    rng: Rng | None = None,
+) -> BackupInfo:
     """Make a database of a backup, in a folder that is new or empty. ``on_progress`` is called with the bytes so far
     and of how many: all of them are read twice."""
     try:
@@ -40,7 +57,7 @@ def restore(backup: Path, folder: Path, *, disk: Disk = _OS_DISK, on_progress: O
             raise InvalidArgument(f"{folder} lies within the backup; give another folder")
         progress = _Progress(2 * sum(file.size for file in files), on_progress)
         _verify(disk, backup, files, progress)
-        _copy(disk, backup, folder, files, progress)
+        _copy(disk, backup, folder, files, progress, rng or Rng())
         write_format(folder, disk, head.format)
     except OSError as error:
         raise Stopped(f"{backup} could not be restored: {error}") from error
@@ -100,7 +117,7 @@ def _verify(disk: Disk, backup: Path, files: Iterable[BackupFile], progress: _Pr
         )
 
 
-def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], progress: _Progress) -> None:
+def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], progress: _Progress, rng: Rng) -> None:
     """Copy everything, durably. What fails is removed; what a crash leaves is refused."""
     existed = disk.exists(str(folder))
     try:
@@ -117,6 +134,7 @@ def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], p
                 raise Corrupted(f"{file.path} of the backup {backup} changed while it was copied")
         for each in sorted(folders):
             disk.sync_folder(each)
+        _fence(folder, rng)
         disk.remove(str(folder / RESTORING_FILE))
         disk.sync_folder(str(folder))
     except BaseException as error:
@@ -125,3 +143,17 @@ def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], p
             disk.remove(str(folder / RESTORING_FILE))
         error.add_note(f"there is no database in {folder}{left}")
         raise
+
+
+def _fence(folder: Path, rng: Rng) -> None:
+    """Let nobody be taken for an owner's writer who is not one of this very database."""
+    skipped = (1 << _SKIPPED_BITS) + rng.id128() % (1 << _SKIPPED_BITS)
+    with closing(Meta(folder / META_FILE)) as meta:
+        changes = [
+            MetaChange(found.key, encode_owner(restored(decode_owner(found.value), skipped)), found.version)
+            for found in meta.list(PREFIX)
+        ]
+        number = meta.get(NUMBER_KEY)
+        last = 0 if number is None else int(number.value)
+        changes.append(meta.replacement(NUMBER_KEY, str(last + skipped).encode()))
+        meta.write(changes)

@@ -4,11 +4,12 @@ A table's options say how old and how large its logs may get; live followers kee
 table with a primary key snapshots and leases keep what comes after them, and owners what they have not committed. What
 followers, leases and owners keep beyond the options, and beyond what recovery needs, is bounded for the database as a
 whole: above the limit whoever keeps the most is released, until it fits; an owner is taken back to its commit first.
-Tables that keep everything are not looked at.
+One that cannot be taken back keeps its log, and nobody else is released in its place, which would free nothing. Tables
+that keep everything are not looked at.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -142,11 +143,10 @@ class Retention:
                 for lock in self._owners.locks.of(each.info.id).values()
             }
             with self._followers.still():
-                kept, kept_in_all = self._kept(due)
-                chosen = {who: size for who, size in kept.items() if who not in spared}
-                if kept_in_all <= self._pinned_bytes_max or not chosen:
+                kept, kept_in_all = self._kept(due, spared)
+                if kept_in_all <= self._pinned_bytes_max:
                     return
-                kind, table, name = largest = max(chosen, key=lambda who: chosen[who])
+                kind, table, name = largest = max(kept, key=lambda who: kept[who])
                 _log.warning(
                     "the %s %r keeps %d bytes of log beyond their time, and all together may keep %d: it is released",
                     kind.value,
@@ -167,8 +167,9 @@ class Retention:
                 except KolkError as error:
                     _log.warning("%r keeps its log, for it cannot be taken back: %s", name, error)
 
-    def _kept(self, due: Sequence[_Due]) -> tuple[dict[_Who, int], int]:
-        """The bytes that each follower, owner and lease keeps beyond their time, and how much log that is in all."""
+    def _kept(self, due: Sequence[_Due], spared: Set[_Who]) -> tuple[dict[_Who, int], int]:
+        """The bytes that each follower, owner and lease keeps beyond their time, but for those that are spared, and how
+        much log that is in all."""
         kept: dict[_Who, int] = {}
         kept_in_all = 0
         for each in due:
@@ -178,7 +179,11 @@ class Retention:
                 offsets = [(who, holder.offset) for who, holder in followers[state.bucket]]
                 offsets += owners.get(state.bucket, [])
                 offsets += [((HolderKind.LEASE, None, id), at) for id, at in self._keeping.leased(state.bucket).items()]
-                sizes = [(who, bytes_from(state.segments, offset, below=below)) for who, offset in offsets]
+                sizes = [
+                    (who, bytes_from(state.segments, offset, below=below))
+                    for who, offset in offsets
+                    if who not in spared
+                ]
                 kept_in_all += max((size for _, size in sizes), default=0)
                 for who, size in sizes:
                     kept[who] = kept.get(who, 0) + size

@@ -14,15 +14,15 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from kolk.engine.catalog import Catalog
 from kolk.engine.cut_records import CutRecords
 from kolk.engine.gate import Gate
+from kolk.engine.looking import NOBODY, Copied, Look, Onlooker
 from kolk.engine.opening import Opening
 from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
@@ -36,7 +36,7 @@ from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
 from kolk.storage.meta import Meta
 from kolk.tablet.records import APPLIED, ROWS, applied_offset, row_count
-from kolk.tablet.tablet import Checkpointed, Tablet
+from kolk.tablet.tablet import Tablet
 
 CUT_BUCKETS_MAX = 256
 """So many buckets are taken at one moment, for which their puts wait."""
@@ -45,29 +45,8 @@ _LOOKS_MAX = 3
 """How often a cut is begun anew because other buckets changed meanwhile, before all of them have to wait for it."""
 _SPREAD = 0.618_034
 """So that the tables of a database are not all due at once."""
-AtCut = Callable[[], None]
 _numbers = count(1)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """A checkpoint that is to become a snapshot, and when it was made."""
-
-    bucket: BucketId
-    path: Path
-    made: Checkpointed
-    taken_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """A table at one moment: checkpoints of the buckets that changed, and of the others, the snapshots that they have;
-    None of those that never had anything. If ``is_cut`` is False some are of another moment."""
-
-    copies: Sequence[_Copy]
-    others: Mapping[BucketId, int | None]
-    is_cut: bool
 
 
 class Taking:
@@ -112,12 +91,11 @@ class Taking:
         self._cuts.forget_dropped()
 
     def take(
-        self, info: TableInfo, *, also_empty: bool = True, at_cut: AtCut = lambda: None
+        self, info: TableInfo, *, also_empty: bool = True, onlooker: Onlooker = NOBODY
     ) -> dict[BucketId, Snapshot]:
         """Copy every bucket that changed since its newest snapshot; the answer is the newest ones of all buckets.
 
-        ``also_empty`` takes those that never had anything, too: whoever wants all to have one. ``at_cut`` is called at
-        the moment that they are of, when no commit is under way; again, if that was none.
+        ``also_empty`` takes those that never had anything, too: whoever wants all to have one.
         """
         if info.is_log:
             raise InvalidArgument(f"{info.name} is a log table: its log is all there is, and is kept as it is")
@@ -125,7 +103,7 @@ class Taking:
             self._snapshots.check_open()
             begun = self._clock.monotonic()
             try:
-                taken = self._taken_at_last(info, also_empty=also_empty, at_cut=at_cut)
+                taken = self._taken_at_last(info, also_empty=also_empty, onlooker=onlooker)
             except BaseException:
                 self._count(failed=1)
                 raise
@@ -206,47 +184,50 @@ class Taking:
 
     # --- inside
 
-    def _taken_at_last(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
+    def _taken_at_last(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
         """Again, if a partition went meanwhile."""
         for _ in range(_TRIES):
             with suppress(PartitionDropped):
-                return self._taken(info, also_empty=also_empty, at_cut=at_cut)
-        return self._taken(info, also_empty=also_empty, at_cut=at_cut)
+                return self._taken(info, also_empty=also_empty, onlooker=onlooker)
+        return self._taken(info, also_empty=also_empty, onlooker=onlooker)
 
-    def _taken(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
+    def _taken(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
         for attempt in range(_LOOKS_MAX + 1):
             is_last = attempt == _LOOKS_MAX
             # A partition that goes under a look is none of those of the next one; under the last none can go.
             with suppress(PartitionDropped), ExitStack() as made:
                 # Buckets may have to recover, for which no partition should have to wait, unless there is no end to it.
                 with self._partitions.still_for(info, is_last):
-                    buckets, changed = self._changed(info)
+                    buckets, changed = self._changed(info, onlooker)
                     if len(changed) > CUT_BUCKETS_MAX:
                         break
                     held = buckets if is_last and len(buckets) <= CUT_BUCKETS_MAX else changed
-                    look = self._look(info, buckets, held, made, at_cut)
+                    look = self._look(info, buckets, held, changed, made, onlooker)
                 if look.is_cut or is_last:
                     return self._taken_at(info, buckets, look, also_empty=also_empty)
-        return self._taken_in_groups(info, also_empty=also_empty, at_cut=at_cut)
+        return self._taken_in_groups(info, also_empty=also_empty, onlooker=onlooker)
 
-    def _changed(self, info: TableInfo) -> tuple[Sequence[BucketId], Sequence[BucketId]]:
+    def _changed(self, info: TableInfo, onlooker: Onlooker) -> tuple[Sequence[BucketId], Sequence[BucketId]]:
         """All buckets of a table, and those that have something that their newest snapshots have not."""
         buckets = self._partitions.buckets(info)
         ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
-        return buckets, [bucket for bucket in buckets if self._is_changed(bucket, ends[bucket])]
+        return buckets, [
+            bucket for bucket, end in ends.items() if self._is_changed(bucket, end) or onlooker.needs(bucket, end)
+        ]
 
-    def _taken_in_groups(self, info: TableInfo, *, also_empty: bool, at_cut: AtCut) -> dict[BucketId, Snapshot]:
-        buckets, changed = self._changed(info)
+    def _taken_in_groups(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
+        buckets, changed = self._changed(info, onlooker)
         for first in range(0, len(changed), CUT_BUCKETS_MAX):
+            group = changed[first : first + CUT_BUCKETS_MAX]
             with ExitStack() as made:
-                self._publish(self._look(info, (), changed[first : first + CUT_BUCKETS_MAX], made, at_cut).copies)
+                self._publish(self._look(info, (), group, group, made, onlooker).copies)
         if also_empty:
             self._take_empty(info, sorted(set(buckets).difference(changed)))
         self._cuts.record(info.id, None)
         return self._newest(buckets)
 
     def _taken_at(
-        self, info: TableInfo, buckets: Sequence[BucketId], look: _Look, *, also_empty: bool
+        self, info: TableInfo, buckets: Sequence[BucketId], look: Look, *, also_empty: bool
     ) -> dict[BucketId, Snapshot]:
         """Make snapshots of what was seen at one moment, and write down that they are of it."""
         ids = {bucket: id for bucket, id in look.others.items() if id is not None} | self._publish(look.copies)
@@ -265,43 +246,51 @@ class Taking:
         return found
 
     def _look(
-        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], made: ExitStack, at_cut: AtCut
-    ) -> _Look:
-        """Checkpoint those that changed. With all ``buckets`` of the table this is a cut if none of the others has
-        changed once that is done: then each of them stood at its snapshot all the time. The checkpoints go with
-        ``made``."""
-        with self._tablets.use(info, changed) as tablets:
+        self,
+        info: TableInfo,
+        buckets: Sequence[BucketId],
+        held: Sequence[BucketId],
+        changed: Sequence[BucketId],
+        made: ExitStack,
+        onlooker: Onlooker,
+    ) -> Look:
+        """Checkpoint those that changed, which are held, or more. With all ``buckets`` of the table this is a cut if
+        none of the others has changed once that is done: then each of them stood at its snapshot all the time. The
+        checkpoints go with ``made``."""
+        with self._tablets.use(info, held) as tablets:
             for tablet in tablets:
                 tablet.flush()
             self._snapshots.check_open()
             with self._partitions.still_for(info), self._gate.exclusive():
-                copies = self._checkpoint(tablets, made)
-                at_cut()
-                others = set(buckets).difference(changed)
+                copies = self._checkpoint(tablets, set(changed), made, onlooker)
+                others = set(buckets).difference(held)
                 is_cut = buckets == self._partitions.buckets(info) and not any(
                     self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
                 )
                 copied = {each.bucket for each in copies}
                 kept = {bucket: self._newest_id(bucket) for bucket in buckets if bucket not in copied}
-                return _Look(copies, kept, is_cut)
+                return Look(copies, kept, is_cut)
 
-    def _checkpoint(self, tablets: Sequence[Tablet], made: ExitStack) -> list[_Copy]:
-        """Checkpoints of one moment; they go with ``made``."""
+    def _checkpoint(
+        self, tablets: Sequence[Tablet], changed: Set[BucketId], made: ExitStack, onlooker: Onlooker
+    ) -> list[Copied]:
+        """Checkpoints of one moment, of those that changed before it or since; they go with ``made``."""
         with ExitStack() as held:
             for tablet in tablets:
                 held.enter_context(tablet.held())
-            copies: list[_Copy] = []
+            copies: list[Copied] = []
             now_ms = self._clock.now_ms()
             for tablet in tablets:
-                if not self._is_changed(tablet.bucket, tablet.end):
+                if tablet.bucket not in changed and not self._is_changed(tablet.bucket, tablet.end):
                     continue
                 # With the process in its name: one that closes may still clear its own up when another has opened.
                 path = self._folder / f"{os.getpid()}-{next(_numbers)}"
                 made.callback(self._clear, path)
-                copies.append(_Copy(tablet.bucket, path, tablet.checkpoint(path), now_ms))
+                copies.append(Copied(tablet.bucket, path, tablet.checkpoint(path), now_ms))
+            onlooker.look(tablets)
             return copies
 
-    def _publish(self, copies: Sequence[_Copy]) -> dict[BucketId, int]:
+    def _publish(self, copies: Sequence[Copied]) -> dict[BucketId, int]:
         """Make snapshots of checkpoints; one that fails does not keep the others from it."""
         failure: Exception | None = None
         ids: dict[BucketId, int] = {}
@@ -326,7 +315,7 @@ class Taking:
             raise failure
         return ids
 
-    def _facts(self, each: _Copy) -> Snapshot:
+    def _facts(self, each: Copied) -> Snapshot:
         """What the checkpoint itself says that it is."""
         with closing(self._opening.read_only(each.path)) as kv:
             offset, rows = applied_offset(kv.records(APPLIED)), row_count(kv.records(ROWS))

@@ -255,7 +255,9 @@ class Transactions:
         if verdict is Verdict.DUPLICATE and same and is_itself(request, same[0]):
             return CommitResult(verdict=Verdict.COMMITTED, offsets=offsets_of(same[0]))
         if verdict is Verdict.DUPLICATE and same and self._differs(request, same[0]):
-            _log.warning("%r committed version %d once more, with other rows", request.app, request.version)
+            _log.warning(
+                "%r committed version %d once more, with other rows; the first ones stand", request.app, request.version
+            )
             verdict = Verdict.DUPLICATE_DIFFERENT
         self._count(verdict)
         own = (request.app, request.version, principal)

@@ -8,7 +8,7 @@ Everything here is a value or a pure decision; the engine keeps the records, the
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kolk.errors import InvalidArgument
@@ -69,11 +69,23 @@ class OwnerRecord:
     """The tokens of the runs before, the newest last."""
     tickets: int = 0
     """How many tickets its tasks were given."""
+    is_restored: bool = False
+    """Whether it came out of a backup, and has not begun since."""
 
     @property
     def has_columns(self) -> bool:
         """Whether anybody else must leave its columns alone."""
         return not self.evicted and not self.is_resting
+
+    @property
+    def is_set_back(self) -> bool:
+        """Whether what it takes for written may not be there, although nobody has told it yet."""
+        return self.evicted or self.is_restored
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The tokens of its runs, once the last of them is over too."""
+        return tuple(token for token in (*self.past, self.attempt) if token)[-ATTEMPTS_KEPT:]
 
     def names(self, schema: Schema) -> tuple[str, ...] | None:
         """The names of its columns, those that there still are; None for all."""
@@ -232,6 +244,12 @@ def is_replayable(column: Column) -> bool:
     """Whether a column does not mind to be given again what it was given, in whatever order."""
     function = column.function
     return function is not None and function.is_idempotent and function.is_commutative
+
+
+def restored(record: OwnerRecord, skipped: int) -> OwnerRecord:
+    """An owner as it comes out of a backup: with a fence that nobody has, however often it began since then, for what
+    those writers wrote is not there."""
+    return replace(record, fence=record.fence + skipped, attempt="", past=record.over, is_restored=True)
 
 
 def ticket_of(number: int, partition: int) -> int:

@@ -34,6 +34,21 @@ class Verdict(Enum):
     """A later version was committed before."""
 
 
+class Reaction(Enum):
+    """What becomes of a verdict that a job may not expect: an answer, with which it goes on, or an error."""
+
+    ANSWER = "answer"
+    FAIL = "fail"
+
+    @staticmethod
+    def parse(option: str, word: object) -> "Reaction":
+        """People write the word."""
+        words = {reaction.value: reaction for reaction in Reaction}
+        if not isinstance(word, str) or word not in words:
+            raise InvalidArgument(f"{option} is one of {', '.join(words)}, not {word!r}"[:500])
+        return words[word]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
     """What a handle stands for: rows of one write to one table, for one version of one application.

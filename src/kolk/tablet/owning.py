@@ -12,7 +12,7 @@ also if its epoch is over by now. (A newer ticket of a task takes back too, and 
 Record: name ``o`` + number (8 bytes); value a msgpack of ``OwnerView``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -129,6 +129,9 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
         return next((each.seq for each in self.epochs if each.epoch == epoch), None)
 
 
+_NOTHING = OwnerView()
+
+
 class Owning:
     """The owners of one bucket. Guarded by the tablet's lock; a look at ``views`` needs none."""
 
@@ -142,7 +145,7 @@ class Owning:
 
     def view(self, number: int) -> OwnerView:
         """What there is of an owner."""
-        return self.views.get(number, OwnerView())
+        return self.views.get(number, _NOTHING)
 
     def admitted(self, tag: WriteTag, prepared: Prepared, views: Mapping[int, "OwnerView"], now: float) -> int | None:
         """Let a put in, or raise; a number is the end that it is answered with, since it is not to be done again (-1:
@@ -215,11 +218,15 @@ class Owning:
         return {}
 
     def _dirty(self) -> Iterator[tuple[OwnerRecord, int]]:
-        """Those whose frames would be taken back, and from where on."""
-        for number, lock in self._guard().items():
-            start = self.view(number).dirty_from(lock.record.committed)
-            if start is not None and lock.record.undo is UndoMode.ALWAYS:
-                yield lock.record, start
+        return dirt(self.views, (lock.record for lock in self._guard().values()))
+
+
+def dirt(views: Mapping[int, OwnerView], records: Iterable[OwnerRecord]) -> Iterator[tuple[OwnerRecord, int]]:
+    """Those of whom a bucket has frames that would be taken back, and from where on."""
+    for record in records:
+        start = views.get(record.number, _NOTHING).dirty_from(record.committed)
+        if start is not None and record.undo is UndoMode.ALWAYS:
+            yield record, start
 
 
 def _name(number: int) -> bytes:

@@ -1,0 +1,47 @@
+"""A table at the moment that its snapshots are of: what was copied of it, and who else looks at that moment.
+
+Values only; ``kolk.engine.taking`` finds the moment, and holds it still.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kolk.model.ids import BucketId
+from kolk.tablet.tablet import Checkpointed, Tablet
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A checkpoint that is to become a snapshot, and when it was made."""
+
+    bucket: BucketId
+    path: Path
+    made: Checkpointed
+    taken_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A table at one moment: checkpoints of the buckets that changed, and of the others, the snapshots that they have;
+    None of those that never had anything. If ``is_cut`` is False some are of another moment."""
+
+    copies: Sequence[Copied]
+    others: Mapping[BucketId, int | None]
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Onlooker:
+    """Who has to know more of that moment than snapshots tell.
+
+    ``needs`` says whether a bucket, whose log ends there, is copied although no row of it has changed. ``look`` is
+    called at the moment, when no commit is under way, with the buckets that are copied, or more, all of whose locks are
+    held; again, if that was none.
+    """
+
+    needs: Callable[[BucketId, int], bool]
+    look: Callable[[Sequence[Tablet]], None]
+
+
+NOBODY = Onlooker(lambda _bucket, _end: False, lambda _tablets: None)
