@@ -331,14 +331,15 @@ def test_a_log_that_is_ahead_of_the_catalog_is_not_served_and_nothing_is_committ
     assert behind.rows(other) == {}
 
 
-def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monkeypatch):
+@pytest.mark.parametrize("step", ["append", "commit"])
+def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monkeypatch, step):
     """Ctrl-C between any two steps: buckets that may lack their share serve nobody before they have it."""
     table = tx.totals()
-    real = Tablet.commit
+    real = getattr(Tablet, step)
     for version, at in enumerate(["before", "second", "after"], 1):
         count = [0]
 
-        def commit(tablet, *args, at=at, count=count):
+        def interrupted(tablet, *args, at=at, count=count):
             count[0] += 1
             if at == "before" or (at == "second" and count[0] == 2):
                 raise KeyboardInterrupt
@@ -348,10 +349,10 @@ def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monke
             return done
 
         handle = tx.staged(table, events(1), version=version)
-        monkeypatch.setattr(Tablet, "commit", commit)
+        monkeypatch.setattr(Tablet, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             tx.commit([(table, [handle])], version=version)
-        monkeypatch.setattr(Tablet, "commit", real)
+        monkeypatch.setattr(Tablet, step, real)
         tx.engine.discard([handle])
 
         table.put(events(1))
