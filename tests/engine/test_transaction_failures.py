@@ -3,13 +3,16 @@ rows of half of it."""
 
 import errno
 import shutil
+from dataclasses import replace
 
 import pytest
 from tests.engine.transaction_bench import DAYS, PLAIN, events
 
 import kolk
+from kolk.codec.transaction import PREFIX, decode_record, encode_record
 from kolk.errors import Corrupted, DiskFull, KolkError, MetaBehindLog, StagingGone, Stopped
 from kolk.model.transaction import Verdict
+from kolk.storage.meta import Meta, MetaChange
 from kolk.tablet.tablet import Tablet
 from kolk.testing.faults import Call
 from kolk.testing.meta import Outcome
@@ -183,6 +186,47 @@ def test_a_bucket_that_fails_after_the_record_stops_and_has_its_share_before_it_
     assert times(tx, table) == {3}
     assert tx.files() == set()
     tx.check()
+
+
+def test_a_power_cut_that_takes_back_the_mark_of_a_commit_takes_nothing_else(tx):
+    """It is in all logs, durably; that it is done is found out at the next start, also without what was staged."""
+    table = tx.totals()
+    tx.committed(table, events(1), version=1)
+    tx.committed(table, events(2), version=2)
+    table.put(events(3))
+    assert tx.files() == set()
+    tx.close()
+    meta = Meta(tx.path / "meta.sqlite")
+    [found] = meta.list(PREFIX)
+    pending = replace(decode_record(found.value), is_done=False, ends={})
+    meta.write([MetaChange(found.key, encode_record(pending), found.version)])
+    meta.close()
+
+    tx.open_engine()
+
+    table = tx.db.table("t")
+    assert tx.transactions.commits.pending() == []
+    assert times(tx, table) == {3}
+    assert tx.committed(table, events(2), version=2).verdict is Verdict.DUPLICATE
+    assert tx.committed(table, events(3), version=3).verdict is Verdict.COMMITTED
+    assert times(tx, table) == {4}
+    tx.check()
+
+
+@pytest.mark.parametrize(("durability", "syncs"), [("machine", False), ("process", True)])
+def test_the_mark_of_a_commit_is_synced_only_where_the_logs_are_not(transaction_bench, monkeypatch, durability, syncs):
+    """Else a power cut could take the rows and leave a commit that nobody can finish: what was staged is removed."""
+    tx = transaction_bench(durability=durability)
+    table, seen, real = tx.totals(), [], tx.meta.write
+
+    def write(changes, *, syncs=True):
+        seen.append(syncs)
+        real(changes, syncs=syncs)
+
+    monkeypatch.setattr(tx.meta, "write", write)
+    tx.committed(table, events(1))
+
+    assert seen == [True, syncs], "the record, and the mark"
 
 
 def test_a_table_is_not_altered_under_a_commit_that_is_not_finished(tx):
