@@ -15,12 +15,17 @@ def start_thread(run: Callable[[], None], name: str = "kolk") -> threading.Threa
 
 
 def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
-    """Make calls that wait for a disk and never raise, several at a time; returns when all of them have returned."""
+    """Make calls that wait for a disk, several at a time. All of them have returned when it does, or when it raises the
+    first error of one."""
     left = iter(calls)  # taking one is one step for the interpreter
+    errors: list[BaseException] = []
 
     def work() -> None:
         for call in left:
-            call()
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread of the caller
+                errors.append(error)
 
     threads: list[threading.Thread] = []
     try:
@@ -30,3 +35,5 @@ def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
     finally:
         for thread in threads:
             thread.join()
+    for error in errors:
+        raise error
