@@ -3,13 +3,16 @@ rows of half of it."""
 
 import errno
 import shutil
+from dataclasses import replace
 
 import pytest
 from tests.engine.transaction_bench import DAYS, PLAIN, events
 
 import kolk
+from kolk.codec.transaction import PREFIX, decode_record, encode_record
 from kolk.errors import Corrupted, DiskFull, KolkError, MetaBehindLog, StagingGone, Stopped
 from kolk.model.transaction import Verdict
+from kolk.storage.meta import Meta, MetaChange
 from kolk.tablet.tablet import Tablet
 from kolk.testing.faults import Call
 from kolk.testing.meta import Outcome
@@ -180,6 +183,47 @@ def test_a_bucket_that_fails_after_the_record_stops_and_has_its_share_before_it_
     tx.check()
 
 
+def test_a_power_cut_that_takes_back_the_mark_of_a_commit_takes_nothing_else(tx):
+    """It is in all logs, durably; that it is done is found out at the next start, also without what was staged."""
+    table = tx.totals()
+    tx.committed(table, events(1), version=1)
+    tx.committed(table, events(2), version=2)
+    table.put(events(3))
+    assert tx.files() == set()
+    tx.close()
+    meta = Meta(tx.path / "meta.sqlite")
+    [found] = meta.list(PREFIX)
+    pending = replace(decode_record(found.value), is_done=False, ends={})
+    meta.write([MetaChange(found.key, encode_record(pending), found.version)])
+    meta.close()
+
+    tx.open_engine()
+
+    table = tx.db.table("t")
+    assert tx.transactions.commits.pending() == []
+    assert times(tx, table) == {3}
+    assert tx.committed(table, events(2), version=2).verdict is Verdict.DUPLICATE
+    assert tx.committed(table, events(3), version=3).verdict is Verdict.COMMITTED
+    assert times(tx, table) == {4}
+    tx.check()
+
+
+@pytest.mark.parametrize(("durability", "syncs"), [("machine", False), ("process", True)])
+def test_the_mark_of_a_commit_is_synced_only_where_the_logs_are_not(transaction_bench, monkeypatch, durability, syncs):
+    """Else a power cut could take the rows and leave a commit that nobody can finish: what was staged is removed."""
+    tx = transaction_bench(durability=durability)
+    table, seen, real = tx.totals(), [], tx.meta.write
+
+    def write(changes, *, syncs=True):
+        seen.append(syncs)
+        real(changes, syncs=syncs)
+
+    monkeypatch.setattr(tx.meta, "write", write)
+    tx.committed(table, events(1))
+
+    assert seen == [True, syncs], "the record, and the mark"
+
+
 def test_a_table_is_not_altered_under_a_commit_that_is_not_finished(tx):
     table = tx.db.create_table("t", PLAIN, buckets=2)
     tx.disk.fail_always(Call.WRITE, FULL, within="/1/log")
@@ -326,14 +370,15 @@ def test_a_log_that_is_ahead_of_the_catalog_is_not_served_and_nothing_is_committ
     assert behind.rows(other) == {}
 
 
-def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monkeypatch):
+@pytest.mark.parametrize("step", ["append", "commit"])
+def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monkeypatch, step):
     """Ctrl-C between any two steps: buckets that may lack their share serve nobody before they have it."""
     table = tx.totals()
-    real = Tablet.commit
+    real = getattr(Tablet, step)
     for version, at in enumerate(["before", "second", "after"], 1):
         count = [0]
 
-        def commit(tablet, *args, at=at, count=count):
+        def interrupted(tablet, *args, at=at, count=count):
             count[0] += 1
             if at == "before" or (at == "second" and count[0] == 2):
                 raise KeyboardInterrupt
@@ -343,10 +388,10 @@ def test_an_interrupt_anywhere_in_a_commit_leaves_all_of_it_or_nothing(tx, monke
             return done
 
         handle = tx.staged(table, events(1), version=version)
-        monkeypatch.setattr(Tablet, "commit", commit)
+        monkeypatch.setattr(Tablet, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             tx.commit([(table, [handle])], version=version)
-        monkeypatch.setattr(Tablet, "commit", real)
+        monkeypatch.setattr(Tablet, step, real)
         tx.engine.discard([handle])
 
         table.put(events(1))

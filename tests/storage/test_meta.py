@@ -74,6 +74,19 @@ def test_records_survive_a_reopen(tmp_path):
     second.close()
 
 
+def test_a_write_syncs_unless_it_need_not_whatever_was_written_before(meta):
+    """SQLite calls it 2, FULL, and 1, NORMAL, which in WAL mode syncs with the next that is FULL."""
+    found = []
+    for version, syncs in enumerate([True, False, True]):
+        meta.write([MetaChange("k", b"", version)], syncs=syncs)
+        found.append(meta._db.execute("PRAGMA synchronous").fetchone()[0])
+
+    assert found == [2, 1, 2]
+    assert meta._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    with pytest.raises(MetaConflict):
+        meta.write([MetaChange("k", b"", ABSENT)], syncs=False)
+
+
 def test_a_file_that_is_no_catalog_is_refused(tmp_path):
     (tmp_path / "m").write_bytes(b"not a database" * 100)
 

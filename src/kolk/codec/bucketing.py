@@ -91,11 +91,6 @@ def hash_rows(batch: pa.RecordBatch, columns: tuple[Column, ...]) -> Rows:
     return hashes.view(np.int64)
 
 
-def hash_bytes(data: Octets, starts: Rows, lengths: Rows) -> Hashes:
-    """The hash of ``data[start : start + length]`` for each start, as of a table's only key column."""
-    return _hash_bytes(data, starts, lengths, np.full(len(starts), _SEED))
-
-
 def _hash_column(column: Column, array: pa.Array, missing: NDArray[np.bool_] | None, seeds: Hashes) -> Hashes:
     """The next hash of each row; what stands at nulls means nothing."""
     kind = column.type.kind

@@ -22,7 +22,7 @@ from dataclasses import replace
 from zlib import crc32
 
 from kolk.codec.transaction import CSN_KEY, PREFIX, decode_record, encode_record, record_key
-from kolk.config import EngineConfig
+from kolk.config import Durability, EngineConfig
 from kolk.errors import DiskFull, MetaBehindLog, MetaConflict, TooLarge, TooManyStagings
 from kolk.model.ids import BucketId, TableId
 from kolk.model.transaction import VERSION_MAX, CommitRecord
@@ -146,10 +146,15 @@ class Commits:
                 self._disk.overwrite(self._hint, number + _CRC.pack(crc32(number)))
 
     def finish(self, record: CommitRecord) -> None:
-        """Note that a commit is in all its buckets. If that fails it is noted later."""
+        """Note that a commit is in all its buckets. If that fails it is noted later.
+
+        A power cut may take the mark back. The logs have the commit then, durably, so the next start finds that it is
+        done. Only where logs are not synced could it not be done again: what was staged for it may be gone.
+        """
         key = record_key(record)
+        syncs = self._config.durability is Durability.PROCESS
         with self._certain():
-            self._meta.write([self._meta.replacement(key, encode_record(record))])
+            self._meta.write([self._meta.replacement(key, encode_record(record))], syncs=syncs)
             self._show(key, record)
 
     def drop_gone(self, known: Collection[TableId]) -> None:

@@ -8,8 +8,8 @@ A commit goes through these steps; a crash after each leaves:
 4. the gate, and the locks of all buckets, in their order                  nothing new
 5. every share is merged: what cannot be merged fails here                 nothing new
 6. the record is written, with the number of the commit                    **the commit**: the next start finishes it
-7. each bucket appends, syncs, applies and publishes its frames            some buckets have it: the next start does
-                                                                           the others before it serves them
+7. each bucket appends its frames; all are synced, side by side; then      some buckets have it: the next start does
+   each applies and publishes them                                         the others before it serves them
 8. the record is marked as done, and what was staged is removed            nothing to do
 
 A bucket that fails in step 7 stops, and is not served again before it has its share. Whoever opens a bucket comes here
@@ -31,6 +31,7 @@ from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
 from kolk.engine.commit_answers import check_staged, checksum_of, is_itself, offsets_of, rows_of
 from kolk.engine.commit_guards import stopping, told, unfinished
+from kolk.engine.commit_shares import apply_shares
 from kolk.engine.commits import Commits
 from kolk.engine.gate import Gate
 from kolk.engine.partitions import Partitions
@@ -338,15 +339,12 @@ class Transactions:
     def _applied(self, record: CommitRecord, left: list[tuple[Tablet, Merged]]) -> CommitRecord:
         """Write the share of each bucket that is left; one that fails stops, and has its share before it serves
         again."""
-        ends: dict[BucketId, int] = {}
-        while left:
-            tablet, merged = left[0]
-            try:
-                ends[tablet.bucket] = tablet.commit(merged, record.csn, record.timestamp_ms)
-            except KolkError as error:
-                _log.error("commit %d is not in bucket %s yet: %s", record.csn, tablet.bucket.name, error)
-                self._problems[record.csn] = str(error)
-            left.pop(0)
+
+        def failed(tablet: Tablet, error: KolkError) -> None:
+            _log.error("commit %d is not in bucket %s yet: %s", record.csn, tablet.bucket.name, error)
+            self._problems[record.csn] = str(error)
+
+        ends = apply_shares(left, record.csn, record.timestamp_ms, failed)
         record = replace(record, ends=ends)
         return self._marked(record) if len(ends) == len(record.bases) else record
 
@@ -416,7 +414,8 @@ class Transactions:
         shares = self._read[2].get(tablet.bucket, ())
         with tablet.held():
             merged = tablet.merged(shares, truncates=table in record.truncates, is_decided=True)
-            tablet.commit(merged, record.csn, record.timestamp_ms)
+            tablet.append(merged, record.csn, record.timestamp_ms)
+            tablet.commit(merged, record.csn)
 
     def _clear(self, record: CommitRecord) -> None:
         """Remove what was staged for a commit that is done, and what earlier attempts have left."""

@@ -3,7 +3,8 @@
 A record is a key, bytes and a version; ``write`` changes several records at once or not at all, each on the
 condition that its version is still the expected one. That is all that anybody may ask of it, so that several
 machines can later be served by another store behind the same few calls. SQLite does the work here, with
-``synchronous=FULL``: what ``write`` has done survives a power cut.
+``synchronous=FULL``: what ``write`` has done survives a power cut. What can be found out again may be written without
+waiting for that; a power cut takes it back only together with all that was written after it.
 """
 
 import sqlite3
@@ -77,12 +78,14 @@ class Meta:
         record = self.get(key)
         return MetaChange(key, value, record.version if record else ABSENT)
 
-    def write(self, changes: Sequence[MetaChange]) -> None:
-        """Apply all changes durably, or none."""
+    def write(self, changes: Sequence[MetaChange], *, syncs: bool = True) -> None:
+        """Apply all changes, or none: durably, or, if it is not to sync, durably with the next write that does."""
         for change in changes:
             assert change.value is None or len(change.value) <= RECORD_BYTES_MAX, "callers limit their records"
         with self._lock, _typed_errors():
             try:
+                # In WAL mode NORMAL leaves the sync to the next commit that is FULL, or to the checkpoint.
+                self._db.execute(f"PRAGMA synchronous={'FULL' if syncs else 'NORMAL'}")
                 self._db.execute("BEGIN IMMEDIATE")
                 for change in changes:
                     self._apply(change)

@@ -10,6 +10,7 @@ leaves such files, and they are removed. What a sealed file holds is checked whe
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from zlib import crc32
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from kolk.codec.transaction import decode_seal, decode_staging, encode_seal, enc
 from kolk.errors import Corrupted, DiskFull, StagingGone
 from kolk.model.transaction import Seal, Staging, check_handle
 from kolk.runtime.disk import AppendFile, Disk
+from kolk.runtime.threads import side_by_side
 
 _MAGIC = b"KOLKSTG1"
 _PIECE = struct.Struct("<IIB")
@@ -74,8 +76,7 @@ class StagingWriter:
     def seal(self) -> Seal:
         """Make all of it durable; nothing can be added afterwards. After an error the handle is of no use."""
         self._write(_SEAL, encode_seal(self._sealed))
-        self._file.sync()
-        self._disk.sync_folder(self._folder)
+        side_by_side([self._file.sync, partial(self._disk.sync_folder, self._folder)])
         self._file.close()
         return self._sealed
 

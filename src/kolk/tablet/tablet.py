@@ -312,14 +312,18 @@ class Tablet:
         self._commit([self._frame(tag, Changes(), self._clock.now_ms())], [], {}, views)
         return undone
 
-    def commit(self, merged: Merged, csn: int, timestamp_ms: int) -> int:
-        """Write what was merged as one group of frames; the answer is the end after it. Hold the lock.
+    def append(self, merged: Merged, csn: int, timestamp_ms: int) -> None:
+        """Write what was merged as one group of frames, for ``commit``. Hold the lock, from the merge on.
 
         The transaction is decided, so nothing here may be refused: what fails stops the tablet, and recovery does it.
         """
         with self._stopping_on_failure():
             for frame in self._group(merged, csn, timestamp_ms):
                 self.log.append([frame])
+
+    def commit(self, merged: Merged, csn: int) -> int:
+        """Sync what was appended, apply it and publish it; the answer is the end after it. The same holds."""
+        with self._stopping_on_failure():
             self._finish(merged.writes, {}, clear=merged.truncates, csn=csn)
         return self._published
 

@@ -239,10 +239,10 @@ class KillingMeta(Meta):
         super().__init__(path)
         self._switch = switch
 
-    def write(self, changes: Sequence[MetaChange]) -> None:
+    def write(self, changes: Sequence[MetaChange], *, syncs: bool = True) -> None:
         """See ``Meta``."""
         self._switch.at(Step.BEFORE_RECORD)
-        super().write(changes)
+        super().write(changes, syncs=syncs)
         self._switch.at(Step.AFTER_RECORD)
 
 

@@ -55,14 +55,14 @@ class FailingMeta(Meta):
         self._check()
         return super().list(prefix)
 
-    def write(self, changes: Sequence[MetaChange]) -> None:
+    def write(self, changes: Sequence[MetaChange], *, syncs: bool = True) -> None:
         """See ``Meta``."""
         self._check()
         outcome = self._coming.pop(0) if self._coming else None
         if outcome is Outcome.REFUSED:
             raise DiskFull("the disk is full, as told")
         if outcome is not Outcome.LOST:
-            super().write(changes)
+            super().write(changes, syncs=syncs)
         if outcome is not None:
             raise Stopped("the catalog failed, as told")
 
