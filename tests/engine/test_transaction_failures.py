@@ -201,10 +201,10 @@ def test_a_power_cut_that_takes_back_the_mark_of_a_commit_takes_nothing_else(tx)
 
     table = tx.db.table("t")
     assert tx.transactions.commits.pending() == []
-    assert times(tx, table) == {3}
+    assert tx.times(table) == {3}
     assert tx.committed(table, events(2), version=2).verdict is Verdict.DUPLICATE
     assert tx.committed(table, events(3), version=3).verdict is Verdict.COMMITTED
-    assert times(tx, table) == {4}
+    assert tx.times(table) == {4}
     tx.check()
 
 

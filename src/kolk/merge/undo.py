@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask
+from kolk.codec.buffers import Mask, valid_mask
 from kolk.codec.versions import RowCodecs
 from kolk.model.change import ChangeKind
 from kolk.model.defaults import default_values
@@ -88,7 +88,7 @@ class Images:
     def _writes(self, images: pa.RecordBatch, was_absent: Mask, values: pa.BinaryArray) -> Iterator[Write]:
         """The same of some keys: their images, which of them had none, and what is stored."""
         own = self._own_columns
-        is_there = values.is_valid().to_numpy(zero_copy_only=False)
+        is_there = valid_mask(values)
         now = self._codec.decode(values.drop_null())
         rows = self._restored(images, was_absent, now, is_there)
         others = [column for column in self._schema.value_columns if column not in own]
@@ -175,7 +175,7 @@ def _all_null(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
     """Which rows have none of these columns."""
     found = np.ones(rows.num_rows, np.bool_)
     for column in columns:
-        found &= rows.column(column.name).is_null().to_numpy(zero_copy_only=False)
+        found &= ~valid_mask(rows.column(column.name))
     return found
 
 
@@ -184,7 +184,7 @@ def _all_unset(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
     found = np.ones(rows.num_rows, np.bool_)
     for column in columns:
         array, unset = rows.column(column.name), _unset(column)
-        same = array.is_null().to_numpy(zero_copy_only=False)
+        same = ~valid_mask(array)
         if unset.is_valid and pa.types.is_nested(array.type):  # Arrow compares no nested values
             same |= np.array([value == unset.as_py() for value in array.to_pylist()], np.bool_)
         elif unset.is_valid:
