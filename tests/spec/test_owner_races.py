@@ -188,7 +188,7 @@ def test_an_owner_that_comes_back_while_it_is_given_up_keeps_its_columns(t, keys
     a.commit(0)
 
     assert sums(t) == {keys[0]: 5}
-    assert t.engine.owners.tally.counts().evicted == 0
+    assert t.engine.owners.tally.counts.evicted == 0
 
 
 def test_a_table_that_is_dropped_beside_a_commit_leaves_no_owner(t, keys, moments, beside):
