@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from kolk.engine.restore import restore
 from kolk.errors import KolkError, MixedVersions
 from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
+from kolk.testing.soundness import check_sound
 
 FULL, BROKEN = errno.ENOSPC, errno.EIO
 
@@ -164,6 +166,26 @@ def test_rows_expire_beside_a_commit_that_is_not_finished(tx):
     tx.check()
     tx.crash()
     tx.check()
+
+
+def test_a_commit_that_is_finished_later_ends_where_it_did(tx):
+    """Whoever asks again, and follows the table from there on, misses nothing that came in between."""
+    table = tx.totals()
+    handles = [(table, [tx.staged(table, events(1))])]
+    tx.disk.fail_always(Call.WRITE, FULL, within="/1/log")
+    known = tx.commit(handles).offsets[table.info.id]
+    for row in events(2):
+        with suppress(KolkError):  # of the bucket that has stopped
+            table.put([row])
+    tx.disk.heal()
+
+    tx.engine.reap()
+
+    ends = tx.commit(handles).offsets[table.info.id]
+    assert (len(known), len(ends)) == (2, 3)
+    assert known.items() < ends.items()
+    assert all(table.describe()["offsets"][bucket]["end"] > end for bucket, end in known.items())
+    check_sound(tx.path)
 
 
 def time_of(tx):

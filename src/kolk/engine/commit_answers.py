@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from kolk.codec.checksum import added
 from kolk.errors import PermissionDenied, StagingGone
-from kolk.model.ids import TableId
+from kolk.model.ids import TableId, TransactionTag
 from kolk.model.transaction import CommitRecord, CommitRequest, Seal, Staging
+from kolk.tablet.tablet import Tablet
+
+_READ_BYTES = 2**20
 
 
 def check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Seal]], principal: str) -> None:
@@ -50,3 +53,21 @@ def offsets_of(record: CommitRecord) -> dict[TableId, dict[str, int]]:
     for bucket, end in record.ends.items():
         found[bucket.table][bucket.name] = end
     return found
+
+
+def end_of(tablet: Tablet, record: CommitRecord) -> int | None:
+    """Where a commit ends in a bucket that has it, as the log says: others may have written since. None if that part of
+    the log is gone."""
+    offset, until = record.bases[tablet.bucket], tablet.end
+    if offset < tablet.log.start:
+        return None
+    while offset < until:
+        for frame in tablet.read_log(offset, until, _READ_BYTES):
+            header, tag = frame.header, frame.header.tag
+            is_own = isinstance(tag, TransactionTag) and tag.csn == record.csn
+            if is_own and not header.more:
+                return header.end_offset
+            if header.rows and not is_own:
+                return None
+            offset = header.end_offset
+    return offset  # a share without rows, and nothing since

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
-from kolk.engine.commit_answers import check_staged, checksum_of, is_itself, offsets_of, rows_of
+from kolk.engine.commit_answers import check_staged, checksum_of, end_of, is_itself, offsets_of, rows_of
 from kolk.engine.commit_guards import stopping, told, unfinished
 from kolk.engine.commit_shares import apply_shares
 from kolk.engine.commits import Commits
@@ -394,7 +394,8 @@ class Transactions:
                             raise copy(tablet.refusal)
                         if tablet.csn < record.csn:
                             raise unfinished(f"bucket {bucket.name} has not got commit {record.csn} yet")
-                        ends.setdefault(bucket, tablet.end)
+                        end = end_of(tablet, record) if bucket not in ends else None
+                        ends |= {} if end is None else {bucket: end}
                 except (TableNotFound, PartitionDropped):
                     continue  # there is nobody to give it to
         finally:
