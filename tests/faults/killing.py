@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faults.servers import PATIENCE_SECONDS
+
 from kolk.client.database import Database
 from kolk.config import EngineConfig
 from kolk.engine.database import Engine
@@ -20,7 +22,6 @@ from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
 
-PATIENCE_SECONDS = 120
 FORKS = multiprocessing.get_context("forkserver")
 _WORKERS = ("owner", "owner_server", "snapshot", "transaction")
 FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in _WORKERS])

@@ -5,31 +5,22 @@ call, and who was not. A writer that dies leaves the server with the call half d
 the end the table is that of one clean run, and so is what its changelog makes.
 """
 
-import random
 import signal
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.clients import Client, finish
-from tests.faults.killing import FORKS, PATIENCE_SECONDS
+from tests.faults.killing import FORKS
 from tests.faults.owner_points import WRITES, named, points
 from tests.faults.owner_server_worker import serve, work
-from tests.faults.owner_witness import check_clean, check_recovery, contents, go_on
-from tests.faults.owner_worker import OWNED, PARTS, SCHEMA, Row
-from tests.faults.servers import Server
-from tests.faults.worker import SMALL_FILES
+from tests.faults.owner_witness import check_clean, check_recovery, go_on
+from tests.faults.owner_worker import OWNED
+from tests.faults.servers import PATIENCE_SECONDS
 
 import kolk
 from kolk.testing.faults import Step
 
-KILLS = 40 if IS_FULL else 3
-SEED = 20_261_126
-KEYS = range(24)
 FRAMES = (Step.HALF_APPEND, Step.AFTER_APPEND)
 """The others leave the same behind; ``test_owner_kill`` has them."""
 ALL = [point for action in WRITES if action != "evict" for point in points(action, FRAMES)]  # nobody's time is up here
@@ -143,62 +134,3 @@ def test_a_writer_that_dies_in_the_middle_of_a_call_is_taken_back_to_its_commit(
                 go_on(owners[1]["b"], db._link.service)
                 check_recovery(db, db._link.service, "a")
     write_figures("kill -9 of a writer at a step of an owner", times=1, lost=0, duplicated=0)
-
-
-# --- at random
-
-
-class Owner(Client):
-    """Writes and commits one epoch after the other, as people do it."""
-
-    def __init__(self, url: str, owner: str, stop: threading.Event) -> None:
-        super().__init__(url)
-        self.epochs = 0
-        self._owner = owner
-        self._stopped = stop
-
-    def work(self, db: kolk.Database) -> None:
-        with db.table("t").writer(self._owner, OWNED[self._owner]) as writer:
-            while not self._stopped.is_set():
-                for part in range(PARTS):
-                    writer.put([self._row(key) for key in KEYS[part::PARTS]])
-                writer.commit()
-                self.epochs += 1
-
-    def _row(self, key: int) -> Row:
-        values = {"pv": 1, "note": f"{self.epochs}", "title": f"{self.epochs}", "seen": 7, "top": self.epochs}
-        return {"k": key, **{name: values[name] for name in OWNED[self._owner]}}
-
-
-@pytest.mark.timeout(900)
-def test_two_owners_write_through_kills_of_their_server_and_every_epoch_is_there_once(tmp_path):
-    rng, stop = random.Random(SEED), threading.Event()
-    with Server(tmp_path / "data", SMALL_FILES) as server, kolk.connect(server.start()) as db:
-        db.create_table("t", SCHEMA, buckets=3)
-        owners = [Owner(server.url, name, stop) for name in OWNED]
-        for owner in owners:
-            owner.start()
-        for _ in range(KILLS):
-            wait_for_more(owners)
-            server.kill_after(rng.uniform(0, 0.1))
-            server.start()
-        wait_for_more(owners)
-        stop.set()
-        finish(owners)
-
-        a, b = [owner.epochs for owner in owners]
-        row = {"pv": a, "note": ",".join(map(str, range(a))), "title": f"{a - 1}", "seen": b, "top": b - 1}
-        assert contents(db) == dict.fromkeys(KEYS, row)
-        assert server.failures() == []
-    write_figures("kill -9 of a server under owners", times=KILLS, epochs=a + b, lost=0, duplicated=0)
-
-
-def wait_for_more(owners: list[Owner]) -> None:
-    """Until each has committed, or one has failed."""
-    before = [owner.epochs for owner in owners]
-    assert Ticks(PATIENCE_SECONDS, 0.01).until(
-        lambda: (
-            all(owner.epochs > epochs for owner, epochs in zip(owners, before, strict=True))
-            or any(owner.failure for owner in owners)
-        )
-    ), "nothing is committed any more"
