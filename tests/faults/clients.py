@@ -7,11 +7,12 @@ keeps every change it is shown. A reader looks up what a writer was told is done
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.puts import BUCKETS, EVENTS_SCHEMA, ROWS_SCHEMA
+from tests.faults.servers import PATIENCE_SECONDS
 from tests.faults.witness import Findings
 
 import kolk
@@ -45,12 +46,21 @@ class Client(threading.Thread):
     def run(self) -> None:
         try:
             with kolk.connect(self._url, timeout=TIMEOUT_SECONDS) as db:
-                self.work(create_tables(db))
+                self.work(db)
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.failure = error
 
-    def work(self, tables: dict[str, kolk.Table]) -> None:
+    def work(self, db: kolk.Database) -> None:
         raise NotImplementedError
+
+
+def finish(clients: Sequence[Client]) -> None:
+    """Wait until they are done; what ended one of them early is raised."""
+    for client in clients:
+        client.join(PATIENCE_SECONDS)
+        assert not client.is_alive(), f"a client hangs: {client}"
+        if client.failure is not None:
+            raise client.failure
 
 
 class Writer(Client):
@@ -68,7 +78,8 @@ class Writer(Client):
         self._rng = random.Random(number)
         self._seq = 0
 
-    def work(self, tables: dict[str, kolk.Table]) -> None:
+    def work(self, db: kolk.Database) -> None:
+        tables = create_tables(db)
         while not self._stop_event.is_set():
             table = tables[self._rng.choice((ROWS, EVENTS))]
             match self._rng.randrange(6):
@@ -122,7 +133,8 @@ class Reader(Client):
         self._writers = writers
         self._stop_event = stop
 
-    def work(self, tables: dict[str, kolk.Table]) -> None:
+    def work(self, db: kolk.Database) -> None:
+        tables = create_tables(db)
         rng = random.Random(0)
         while not self._stop_event.is_set():
             known = rng.choice(self._writers).newest.copy()
@@ -165,7 +177,8 @@ class Follower(Client):
         self._table = table
         self._changelog: kolk.Changelog | None = None
 
-    def work(self, tables: dict[str, kolk.Table]) -> None:
+    def work(self, db: kolk.Database) -> None:
+        tables = create_tables(db)
         with tables[self._table].changelog(follow=True) as self._changelog:
             for batch in self._changelog:
                 self.changes.add(batch)

@@ -1,6 +1,9 @@
-"""What the tests against a server share; each module says in ``serving`` which server that is."""
+"""What the tests against a server share, and those of owners. Each module says in ``serving`` which server that is."""
+
+import shutil
 
 import pytest
+from tests.faults.owner_worker import prepared
 
 
 @pytest.fixture
@@ -9,3 +12,17 @@ def server(serving):
     if not serving.is_alive:
         serving.start()
     return serving
+
+
+@pytest.fixture(scope="session")
+def owners(tmp_path_factory):
+    """A folder with a table that two owners have written to, and what they have in their hands."""
+    folder = tmp_path_factory.mktemp("owners") / "data"
+    return folder, prepared(folder)
+
+
+@pytest.fixture
+def owned(owners, tmp_path):
+    """A copy of the folder."""
+    shutil.copytree(owners[0], tmp_path / "data")
+    return tmp_path / "data"

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faults.servers import PATIENCE_SECONDS
+
 from kolk.client.database import Database
 from kolk.config import EngineConfig
 from kolk.engine.database import Engine
@@ -21,7 +23,6 @@ from kolk.runtime.rng import Rng
 from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch, Step
 from kolk.testing.soundness import check_sound
 
-PATIENCE_SECONDS = 120
 FORKS = multiprocessing.get_context("forkserver")
 _WORKERS = ("owner", "owner_server", "snapshot", "transaction")
 FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in _WORKERS])

@@ -15,10 +15,10 @@ FRAMES = (
 # How many records and frames each action writes. A bucket is undone with the rows that come back, with those that
 # go, if there are any, and with a mark.
 WRITES = {
-    "recover": (2, 8),
-    "change columns": (2, 8),
-    "resume": (3, 0),
-    "evict": (5, 8),
+    "recover": (2, 9),
+    "change columns": (2, 9),
+    "resume": (3, 7),
+    "evict": (5, 9),
     "write": (0, 6),
     "commit": (1, 0),
     "rest": (2, 8),

@@ -6,11 +6,12 @@ Both do as they are told through pipes: the client says when its action is about
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.faults.killing import PATIENCE_SECONDS, AimedSwitch, opened
+from tests.faults.killing import AimedSwitch, opened
 from tests.faults.owner_worker import ACTIONS, CONFIG, begin_and_commit
+from tests.faults.servers import PATIENCE_SECONDS
 
 import kolk
-from kolk.errors import OwnershipError
+from kolk.errors import CommitMismatch, EpochClosed, Fenced
 from kolk.server.run import Server
 from kolk.testing.clock import ManualClock
 
@@ -39,7 +40,7 @@ def work(url: str, action: str, pipe: Connection) -> None:
         try:
             for _ in doing:
                 pass
-        except OwnershipError as error:
+        except (Fenced, EpochClosed, CommitMismatch) as error:
             refused = type(error).__name__
             begin_and_commit(db._link.service)
     pipe.send(refused)

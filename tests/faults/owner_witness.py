@@ -27,7 +27,7 @@ def go_on(survivor: Job, service: Served) -> None:
     """Who was not at work when the others died puts its last put again, whose answer could have been lost: that adds
     nothing. Then it commits."""
     job = replace(survivor, service=service, seq=survivor.seq - 1)
-    job.write(1, [PARTS - 1])
+    job.write(max(job.seqs), [PARTS - 1])
     job.commit(1)
 
 

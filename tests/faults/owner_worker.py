@@ -1,7 +1,7 @@
 """What a process does as an owner of columns that dies at a step of it.
 
 The folder has been made by ``prepared``: the owners ``a`` and ``b`` have different columns of one table, and each has
-committed an epoch and left another one uncommitted. An action is a generator: what it does before it first yields is
+committed an epoch and left more uncommitted. An action is a generator: what it does before it first yields is
 there when steps begin to be counted, and what it does after it yields again is the rest of the epoch, for who lives to
 write it.
 """
@@ -160,8 +160,8 @@ def begin(service: Served, owner: str = "a", columns: Sequence[str] = (), **clai
 
 
 def prepared(folder: Path) -> dict[str, Job]:
-    """Of both owners epoch 0 is committed, and epoch 1 is written and not committed; the answer is what they have in
-    their hands."""
+    """Of both owners epoch 0 is committed, and epoch 1 is written and not committed, nor is what ``a`` wrote after it;
+    the answer is what they have in their hands."""
     engine, db = opened(folder, CONFIG, clock=ManualClock())
     with db:
         table = db.create_table("t", SCHEMA, buckets=BUCKETS)
@@ -173,6 +173,7 @@ def prepared(folder: Path) -> dict[str, Job]:
         for part in range(PARTS):
             for job in jobs:
                 job.write(1, [part])
+        jobs[0].write(2)
         table.put(marks("y", 5), columns=["mark"])
         return {job.name: job for job in jobs}
 

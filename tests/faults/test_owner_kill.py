@@ -6,7 +6,6 @@ as if nothing had happened. Who was at work begins again, finds what it had comm
 rest: the table is that of one clean run, and so is what its changelog makes.
 """
 
-import shutil
 from collections import Counter
 
 import pytest
@@ -14,7 +13,7 @@ from tests.faults.campaign import IS_FULL, write_figures
 from tests.faults.killing import CountingSwitch, killed, opened
 from tests.faults.owner_points import WRITES, named, points
 from tests.faults.owner_witness import check_recovery, go_on, haunt
-from tests.faults.owner_worker import ACTIONS, CONFIG, OWNED, TTL, act, clean_run, die, prepared, rows
+from tests.faults.owner_worker import ACTIONS, CONFIG, OWNED, TTL, act, clean_run, die, rows
 
 from kolk.testing.clock import ManualClock
 from kolk.testing.faults import Step
@@ -35,30 +34,17 @@ SOME = [
 POINTS = [point for action in ACTIONS for point in points(action)] if IS_FULL else SOME
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The folder, and what the owners have in their hands."""
-    folder = tmp_path_factory.mktemp("owners") / "data"
-    return folder, prepared(folder)
-
-
-@pytest.fixture
-def folder(made, tmp_path):
-    shutil.copytree(made[0], tmp_path / "data")
-    return tmp_path / "data"
-
-
 @named([point for point in POINTS if point[0] != "work together"])
 def test_an_owner_that_dies_goes_on_as_if_it_had_not_and_the_other_one_notices_nothing(
-    made, folder, action, step, occurrence
+    owners, owned, action, step, occurrence
 ):
-    killed(folder, step, occurrence, die, action)
+    killed(owned, step, occurrence, die, action)
 
     clock = ManualClock()
-    engine, db = opened(folder, CONFIG, clock=clock)
+    engine, db = opened(owned, CONFIG, clock=clock)
     with db:
-        go_on(made[1]["b"], engine)
-        haunt(made[1]["a"], engine)
+        go_on(owners[1]["b"], engine)
+        haunt(owners[1]["a"], engine)
         clock.advance(seconds=TTL + 1)
         [a] = check_recovery(db, engine, "a")
         assert a.record.fence > 1 or action == "release", "only who was released is forgotten"
@@ -66,10 +52,10 @@ def test_an_owner_that_dies_goes_on_as_if_it_had_not_and_the_other_one_notices_n
 
 
 @named([point for point in POINTS if point[0] == "work together"])
-def test_two_owners_that_die_together_go_on_each_from_its_own_commit(folder, action, step, occurrence):
-    killed(folder, step, occurrence, die, action)
+def test_two_owners_that_die_together_go_on_each_from_its_own_commit(owned, action, step, occurrence):
+    killed(owned, step, occurrence, die, action)
 
-    engine, db = opened(folder, CONFIG, clock=ManualClock())
+    engine, db = opened(owned, CONFIG, clock=ManualClock())
     with db:
         check_recovery(db, engine, *OWNED)
     check_sound(folder)
@@ -77,9 +63,9 @@ def test_two_owners_that_die_together_go_on_each_from_its_own_commit(folder, act
 
 
 @pytest.mark.parametrize("action", ACTIONS if IS_FULL else ["evict", "work together", "try tasks again"])
-def test_no_step_of_an_action_is_left_out(folder, action):
+def test_no_step_of_an_action_is_left_out(owned, action):
     switch = CountingSwitch()
-    acting = act(folder, action, switch)
+    acting = act(owned, action, switch)
     next(acting)
     switch.counted()
 

@@ -8,10 +8,13 @@ import pyarrow as pa
 import pytest
 from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
+from tests.faults.clients import Client, finish
 from tests.faults.owner_client import KEYS, SCHEMA
 from tests.faults.relay import Relay, lost_answer
 from tests.faults.servers import PATIENCE_SECONDS, Server
 from tests.faults.worker import SMALL_FILES
+from tests.spec.kept import present
+from tests.spec.replica import replayed
 
 import kolk
 from kolk.errors import Fenced, KolkError, Unreachable
@@ -61,15 +64,14 @@ def rows(pv=1, column="pv"):
 
 def summed(table, column="pv"):
     """The values of a column, and those that the changelog makes, which must be the same."""
-    found = {row["k"]: row[column] for row in table.scan().to_arrow().to_pylist() if row[column] is not None}
-    replayed = {}
-    for batch in table.changelog():
-        for row in batch.to_pylist():
-            replayed.pop(row["k"], None)
-            if row["_change_type"] in ("+I", "+U") and row[column] is not None:
-                replayed[row["k"]] = row[column]
-    assert replayed == found
-    return found
+    found = present(table)
+    assert replayed(table) == found
+    return {key: row[column] for (key,), row in found.items() if row[column] is not None}
+
+
+def are_there(table):
+    """Whether all rows are, however far whoever writes them has come."""
+    return table.scan().to_arrow().num_rows == len(KEYS)
 
 
 def every(pv):
@@ -87,7 +89,7 @@ def test_no_answer_of_an_owner_that_is_lost_is_felt(db, table, relay, far):
 
     with lost_answer(relay, counts("begun", 1)):
         w = far.writer("job", ["pv"])
-    with lost_answer(relay, lambda: len(summed(table)) == len(KEYS)):
+    with lost_answer(relay, lambda: are_there(table)):
         w.put(rows())
     w.put(rows())
     with lost_answer(relay, counts("committed", 1)):
@@ -115,7 +117,7 @@ def test_no_answer_to_a_task_that_is_lost_is_felt(db, table, far, relay):
 
     with lost_answer(relay, lambda: True):
         task = service.begin_task(*who, 0, 1)
-    with lost_answer(relay, lambda: len(summed(table)) == len(KEYS)):
+    with lost_answer(relay, lambda: are_there(table)):
         ends = service.put_owned(id, write, OwnerTag(record.number, record.fence, task.ticket, 0, 1))
     with lost_answer(relay, lambda: True):
         service.seal_task(*who, 1, task.ticket, dict.fromkeys(ends, 1), b"message")
@@ -166,7 +168,7 @@ def test_a_put_that_is_sent_again_after_a_restart_counts_once(server, table, rel
     put = far.put if owner is None else far.writer(owner, ["pv"]).put
 
     def is_restarted():
-        if len(summed(table)) < len(KEYS):
+        if not are_there(table):
             return False
         server.kill_after(0)
         relay.cut()
@@ -198,35 +200,29 @@ def test_a_writer_whose_server_was_down_goes_on_within_its_time(server, table, d
     assert summed(table) == every(2)
 
 
-class Owner(threading.Thread):
+class Owner(Client):
     """Adds 1 to its column of every key in each epoch, and commits it; a restless one begins anew all the time, in the
     middle of what it writes."""
 
     def __init__(self, url, column, stop, *, is_restless=False):
-        super().__init__(daemon=True)
+        super().__init__(url)
         self.column = column
         self.epochs = 0
-        self.failure = None
-        self._url = url
         self._stopped = stop
         self._is_restless = is_restless
 
-    def run(self):
-        try:
-            with kolk.connect(self._url, timeout=PATIENCE_SECONDS) as db:
-                table = db.table("t")
+    def work(self, db):
+        table = db.table("t")
+        w = table.writer(self.column, [self.column])
+        while not self._stopped.is_set():
+            if self._is_restless:
+                w.put(rows(1_000_000, self.column))
                 w = table.writer(self.column, [self.column])
-                while not self._stopped.is_set():
-                    if self._is_restless:
-                        w.put(rows(1_000_000, self.column))
-                        w = table.writer(self.column, [self.column])
-                    w.put(rows(1, self.column)[::2])
-                    w.put(rows(1, self.column)[1::2])
-                    w.commit()
-                    self.epochs += 1
-                w.close()
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.failure = error
+            w.put(rows(1, self.column)[::2])
+            w.put(rows(1, self.column)[1::2])
+            w.commit()
+            self.epochs += 1
+        w.close()
 
 
 @pytest.mark.timeout(900)
@@ -249,11 +245,7 @@ def test_owners_go_on_through_ends_of_their_server_and_every_epoch_is_there_once
             server.kill_after(rng.uniform(0, 0.1))
         server.start()
     stop.set()
-    for owner in owners:
-        owner.join(PATIENCE_SECONDS)
-        assert not owner.is_alive(), "an owner hangs"
-        if owner.failure is not None:
-            raise owner.failure
+    finish(owners)
 
     write_figures("ends of a server under owners", times=ENDS, epochs=sum(owner.epochs for owner in owners), wrong=0)
     for owner in owners:

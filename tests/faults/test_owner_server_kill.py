@@ -5,33 +5,24 @@ call, and who was not. A writer that dies leaves the server with the call half d
 the end the table is that of one clean run, and so is what its changelog makes.
 """
 
-import random
-import shutil
 import signal
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.killing import FORKS, PATIENCE_SECONDS
+from tests.faults.killing import FORKS
 from tests.faults.owner_points import WRITES, named, points
 from tests.faults.owner_server_worker import serve, work
-from tests.faults.owner_witness import check_clean, check_recovery, contents, go_on
-from tests.faults.owner_worker import OWNED, PARTS, SCHEMA, Row, prepared
-from tests.faults.servers import Server
-from tests.faults.worker import SMALL_FILES
+from tests.faults.owner_witness import check_clean, check_recovery, go_on
+from tests.faults.owner_worker import OWNED
+from tests.faults.servers import PATIENCE_SECONDS
 
 import kolk
 from kolk.testing.faults import Step
 
-KILLS = 40 if IS_FULL else 3
-SEED = 20_261_126
-KEYS = range(24)
-FRAMES = (Step.HALF_APPEND, Step.AFTER_APPEND, Step.AFTER_APPLY)
-"""What lies between them leaves nothing else behind; ``test_owner_kill`` has it."""
+FRAMES = (Step.HALF_APPEND, Step.AFTER_APPEND)
+"""The others leave the same behind; ``test_owner_kill`` has them."""
 ALL = [point for action in WRITES if action != "evict" for point in points(action, FRAMES)]  # nobody's time is up here
 OF_SERVERS = [
     ("recover", Step.HALF_APPEND, 4),
@@ -41,7 +32,7 @@ OF_SERVERS = [
     ("commit", Step.AFTER_RECORD, 1),
     ("rest", Step.HALF_APPEND, 2),
     ("release", Step.AFTER_RECORD, 3),
-    ("work together", Step.AFTER_APPLY, 7),
+    ("work together", Step.AFTER_APPEND, 7),
     ("begin tasks", Step.AFTER_RECORD, 2),
     ("try tasks again", Step.HALF_APPEND, 7),
     ("seal tasks", Step.AFTER_APPEND, 2),
@@ -106,42 +97,31 @@ class Serving(Process):
         self.url = self.said()
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The folder, and what the owners have in their hands."""
-    folder = tmp_path_factory.mktemp("owners") / "data"
-    return folder, prepared(folder)
-
-
-@pytest.fixture
-def folder(made, tmp_path):
-    shutil.copytree(made[0], tmp_path / "data")
-    return tmp_path / "data"
-
-
 @named(ALL if IS_FULL else OF_SERVERS)
-def test_a_writer_goes_on_when_its_server_dies_in_the_middle_of_a_call(made, folder, action, step, occurrence):
-    report = folder.with_name("report")
-    with Serving(folder) as server, Process(work, server.url, action) as writer:
+def test_a_writer_goes_on_when_its_server_dies_in_the_middle_of_a_call(owners, owned, action, step, occurrence):
+    report = owned.with_name("report")
+    with Serving(owned) as server, Process(work, server.url, action) as writer:
         assert writer.said() == "ready"
         server.ask((step, occurrence, report, None))
         writer.pipe.send("go")
         assert server.end() == -signal.SIGKILL, f"it was done, and never was {step.value} {occurrence}"
         assert report.read_text() == f"{step.value}\n"
-        with Serving(folder, server.url), kolk.connect(server.url, timeout=PATIENCE_SECONDS) as db:
+        with Serving(owned, server.url), kolk.connect(server.url, timeout=PATIENCE_SECONDS) as db:
             refused = writer.said()
             assert writer.end() == 0
             assert refused == "" or "tasks" in action
             if action != "work together":
-                go_on(made[1]["b"], db._link.service)
+                go_on(owners[1]["b"], db._link.service)
             check_clean(db, db._link.service)
     write_figures("kill -9 of a server at a step of an owner", times=1, lost=0, duplicated=0)
 
 
 @named([point for point in ALL if point[1] is not Step.HALF_APPEND] if IS_FULL else OF_WRITERS)
-def test_a_writer_that_dies_in_the_middle_of_a_call_is_taken_back_to_its_commit(made, folder, action, step, occurrence):
-    report = folder.with_name("report")
-    with Serving(folder) as server, Process(work, server.url, action) as writer:
+def test_a_writer_that_dies_in_the_middle_of_a_call_is_taken_back_to_its_commit(
+    owners, owned, action, step, occurrence
+):
+    report = owned.with_name("report")
+    with Serving(owned) as server, Process(work, server.url, action) as writer:
         assert writer.said() == "ready"
         server.ask((step, occurrence, report, writer.pid))
         writer.pipe.send("go")
@@ -151,76 +131,6 @@ def test_a_writer_that_dies_in_the_middle_of_a_call_is_taken_back_to_its_commit(
             if action == "work together":
                 check_recovery(db, db._link.service, *OWNED)
             else:
-                go_on(made[1]["b"], db._link.service)
+                go_on(owners[1]["b"], db._link.service)
                 check_recovery(db, db._link.service, "a")
     write_figures("kill -9 of a writer at a step of an owner", times=1, lost=0, duplicated=0)
-
-
-# --- at random
-
-
-class Owner(threading.Thread):
-    """Writes and commits one epoch after the other, as people do it."""
-
-    def __init__(self, url: str, name: str, stop: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self.epochs = 0
-        self.failure: BaseException | None = None
-        self._url = url
-        self._stopped = stop
-
-    def run(self) -> None:
-        try:
-            with (
-                kolk.connect(self._url, timeout=PATIENCE_SECONDS) as db,
-                db.table("t").writer(self.name, OWNED[self.name]) as writer,
-            ):
-                while not self._stopped.is_set():
-                    for part in range(PARTS):
-                        writer.put([self._row(key) for key in KEYS[part::PARTS]])
-                    writer.commit()
-                    self.epochs += 1
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.failure = error
-
-    def _row(self, key: int) -> Row:
-        values = {"pv": 1, "note": f"{self.epochs}", "title": f"{self.epochs}", "seen": 7, "top": self.epochs}
-        return {"k": key, **{name: values[name] for name in OWNED[self.name]}}
-
-
-@pytest.mark.timeout(900)
-def test_two_owners_write_through_kills_of_their_server_and_every_epoch_is_there_once(tmp_path):
-    rng, stop = random.Random(SEED), threading.Event()
-    with Server(tmp_path / "data", SMALL_FILES) as server, kolk.connect(server.start()) as db:
-        db.create_table("t", SCHEMA, buckets=3)
-        owners = [Owner(server.url, name, stop) for name in OWNED]
-        for owner in owners:
-            owner.start()
-        for _ in range(KILLS):
-            wait_for_more(owners)
-            server.kill_after(rng.uniform(0, 0.1))
-            server.start()
-        wait_for_more(owners)
-        stop.set()
-        for owner in owners:
-            owner.join(PATIENCE_SECONDS)
-            assert not owner.is_alive(), "a writer hangs"
-            if owner.failure is not None:
-                raise owner.failure
-
-        a, b = [owner.epochs for owner in owners]
-        row = {"pv": a, "note": ",".join(map(str, range(a))), "title": f"{a - 1}", "seen": b, "top": b - 1}
-        assert contents(db) == dict.fromkeys(KEYS, row)
-        assert server.failures() == []
-    write_figures("kill -9 of a server under owners", times=KILLS, epochs=a + b, lost=0, duplicated=0)
-
-
-def wait_for_more(owners: list[Owner]) -> None:
-    """Until each has committed, or one has failed."""
-    before = [owner.epochs for owner in owners]
-    assert Ticks(PATIENCE_SECONDS, 0.01).until(
-        lambda: (
-            all(owner.epochs > epochs for owner, epochs in zip(owners, before, strict=True))
-            or any(owner.failure for owner in owners)
-        )
-    ), "nothing is committed any more"

@@ -16,6 +16,8 @@ from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, ROOT, write_figures
 from tests.faults.owner_client import KEYS, PARTS, SCHEMA
 from tests.faults.servers import PATIENCE_SECONDS
+from tests.spec.kept import present
+from tests.spec.replica import replayed
 
 import kolk
 from kolk.errors import ColumnLockConflict
@@ -85,17 +87,9 @@ def client(url):
 
 def contents(table):
     """The values, and those that the changelog makes, which must be the same."""
-    with table.scan() as scan:
-        rows = {row["k"]: row["pv"] for row in scan.to_arrow().to_pylist()}
-    replayed = {}
-    for batch in table.changelog():
-        for row in batch.to_pylist():
-            if row["_change_type"] == "-D":
-                del replayed[row["k"]]
-            elif row["_change_type"] != "-U":
-                replayed[row["k"]] = row["pv"]
-    assert replayed == rows
-    return rows
+    found = present(table)
+    assert replayed(table) == found
+    return {key: row["pv"] for (key,), row in found.items()}
 
 
 def check_refused(zombie, said):

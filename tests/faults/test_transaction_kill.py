@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.killing import FORKS, PATIENCE_SECONDS, CountingSwitch, killed, opened
+from tests.faults.killing import FORKS, CountingSwitch, killed, opened
+from tests.faults.servers import PATIENCE_SECONDS
 from tests.faults.transaction_worker import (
     APP,
     CONFIG,

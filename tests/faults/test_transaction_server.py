@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
+from tests.faults.clients import Client, finish
 from tests.faults.relay import Relay, lost_answer
 from tests.faults.servers import PATIENCE_SECONDS, Server
 from tests.faults.worker import SMALL_FILES
@@ -92,24 +93,18 @@ def test_what_was_sealed_survives_a_kill_and_is_committed_once(server, db):
     assert sum(1 for batch in table.changelog() for _ in range(batch.num_rows)) == 2
 
 
-class Job(threading.Thread):
+class Job(Client):
     """Runs transactions over two tables, one version after the other, each until it is committed."""
 
     def __init__(self, url: str, app: str, stop: threading.Event) -> None:
-        super().__init__(daemon=True)
+        super().__init__(url)
         self.app = app
         self.verdicts: list[str] = []
-        self.failure: BaseException | None = None
-        self._url = url
         self._stopped = stop
 
-    def run(self) -> None:
-        try:
-            with kolk.connect(self._url, timeout=PATIENCE_SECONDS) as db:
-                while not self._stopped.is_set():
-                    self.verdicts.append(self._committed(db, len(self.verdicts)))
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.failure = error
+    def work(self, db: kolk.Database) -> None:
+        while not self._stopped.is_set():
+            self.verdicts.append(self._committed(db, len(self.verdicts)))
 
     def _committed(self, db: kolk.Database, version: int) -> str:
         while True:
@@ -141,11 +136,7 @@ def test_jobs_go_on_through_kills_of_their_server_and_every_transaction_is_there
         server.kill_after(rng.uniform(0, 0.1))
         server.start()
     stop.set()
-    for job in jobs:
-        job.join(PATIENCE_SECONDS)
-        assert not job.is_alive(), "a job hangs"
-        if job.failure is not None:
-            raise job.failure
+    finish(jobs)
 
     counts = Counter(
         (row["app"], row["version"]) for batch in db.table("events").changelog() for row in batch.to_pylist()
