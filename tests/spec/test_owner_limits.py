@@ -1,10 +1,12 @@
 """What an owner may ask for, and how much of it is kept: in the catalog, in memory, in each bucket."""
 
+import shutil
+
 import pytest
-from tests.spec.owned import PLAIN, open_rack
+from tests.spec.owned import PLAIN, Owned, open_rack
 
 import kolk
-from kolk.errors import ColumnLockConflict, InvalidArgument
+from kolk.errors import ColumnLockConflict, InvalidArgument, TooLarge
 
 
 @pytest.fixture
@@ -92,3 +94,84 @@ def test_h32_beside_an_owner_of_all_columns_nobody_makes_rows(rack):
     p.begin(columns=["a"])
 
     p.check({1: {}})
+
+
+# --- what is kept
+
+
+def test_owners_that_are_gone_are_forgotten_by_the_buckets_and_by_the_engine(t):
+    """Thousands of jobs, each under a name of its own, leave nothing behind once they are released."""
+    for number in range(20):
+        a = t.begin(f"job-{number}")
+        a.put({1: {"pv": 1}})
+        a.commit()
+        a.release()
+    last = t.begin("last")
+    last.put({1: {"pv": 1}})
+
+    assert list(views(t)) == [last.record.number]
+    assert set(t.engine.owners._records) == {(t.table.info.id, "last")}
+    assert len(t.engine.owners._mutexes) <= 2
+    t.rack.reopen()
+    assert list(views(t)) == [last.record.number]
+
+
+def test_an_owner_that_rests_is_forgotten_by_its_buckets_and_goes_on_all_the_same(t):
+    """What it has committed is in its record; its counts begin anew with its fence."""
+    a = t.begin("a")
+    a.put({1: {"pv": 1}}, 7)
+    a.commit(7)
+    a.rest()
+    b = t.begin("b")
+    b.put({1: {"pv": 10}}, 0)
+    assert list(views(t)) == [b.record.number]
+    b.commit(0)
+    b.release()
+
+    a = t.begin("a")
+    a.put({1: {"pv": 100}}, 7)
+    a.put({1: {"pv": 100}}, 8)
+    t.begin("a")
+
+    t.check({1: {"pv": 11}})
+
+
+def test_many_epochs_of_one_who_has_let_go_do_not_slow_down_a_replay(t, folder, tmp_path):
+    """A bucket that opens after a crash does its frames again; of what was committed it keeps nothing on the way."""
+    a = t.begin()
+    for epoch in range(100):
+        a.put({1: {"pv": 1}}, epoch)
+        a.commit(epoch)
+    a.rest()
+    shutil.copytree(folder, tmp_path / "crashed")
+
+    with open_rack(tmp_path / "crashed") as rack:
+        again = Owned(rack, "t")
+        assert [len(view.epochs) for view in views(again).values()] == [1]
+        again.check({1: {"pv": 100}})
+
+
+def test_epochs_that_are_not_committed_have_a_limit(t, monkeypatch):
+    """A bucket names each of them with every put."""
+    monkeypatch.setattr("kolk.tablet.owning._EPOCHS_MAX", 5)
+    a = t.begin()
+    for epoch in range(5):
+        a.put({1: {"pv": 1}}, epoch)
+    a.put({1: {"pv": 1}}, 4)
+
+    with pytest.raises(TooLarge, match="commit first"):
+        a.put({1: {"pv": 1}}, 5)
+
+    a.commit(1)
+    for epoch in (5, 6):
+        a.put({1: {"pv": 1}}, epoch)
+    with pytest.raises(TooLarge):
+        a.put({1: {"pv": 1}}, 7)
+    t.begin()
+    t.check({1: {"pv": 2}})
+
+
+def views(t):
+    info = t.table.info
+    with t.engine._tablets.use_one(info, info.bucket_ids[0]) as tablet:
+        return tablet.owners()

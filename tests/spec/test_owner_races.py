@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from tests.spec.moments import open_moments
+from tests.spec.owned import TTL
 
-from kolk.errors import Busy, EpochClosed, KolkError
+import kolk
+from kolk.errors import Busy, ColumnLockConflict, EpochClosed, Fenced, KolkError, LockExpired
 
 A_MOMENT = 0.2
 """How long somebody is given who must not get any further."""
@@ -135,3 +137,128 @@ def test_h34_a_copy_that_begins_while_the_winner_ends_is_given_its_message(t, ke
     assert copies[0].result(10).message == b"won"
     a.commit_tasks(0, {"0": (winner.ticket, 1)})
     assert sums(t) == {keys[0]: 1}
+
+
+# --- columns that are let go
+
+
+def test_h23_columns_are_not_free_while_a_put_of_their_owner_is_being_written(t, keys, moments, beside):
+    """It was let in before its time was up: whoever writes now would be wiped by the owner's undo."""
+    a = t.begin()
+    a.put({keys[0]: {"pv": 1}}, 0)
+    a.commit(0)
+    plain = []
+
+    def pass_by():
+        t.rack.clock.advance(seconds=TTL)
+        plain.append(beside(t.put, [{"k": keys[0], "pv": 100}], columns=["pv"]))
+
+    moments.at_frames(pass_by)
+    a.put({keys[0]: {"pv": 10}}, 1)
+
+    with pytest.raises(ColumnLockConflict):
+        plain[0].result(10)
+    t.begin()
+    t.put([{"k": 9, "title": "x"}], columns=["title"])
+    assert sums(t) == {keys[0]: 1}
+
+
+def test_what_was_let_in_before_a_takeover_is_taken_back_by_it(t, keys, moments, beside):
+    """The end of the log is final for the old writer before anybody looks for what it left."""
+    a = t.begin("a")
+    later = []
+    moments.at_frames(lambda: later.append(beside(t.begin, "a")))
+
+    a.put({keys[0]: {"pv": 10}}, 0)
+
+    assert later[0].result(10).record.fence == 2
+    assert sums(t) == {}
+
+
+def test_an_owner_that_comes_back_while_it_is_given_up_keeps_its_columns(t, keys, moments, beside):
+    """The reaper judged the one before; it waits for the one that begins, and must look again."""
+    t.begin().put({keys[0]: {"pv": 1}}, 0)
+    t.rack.clock.advance(seconds=TTL + 86_401)
+    reaped = []
+    moments.at_record(lambda: reaped.append(beside(t.engine.reap)))
+    a = t.begin()
+
+    reaped[0].result(10)
+    a.put({keys[0]: {"pv": 5}}, 0)
+    a.commit(0)
+
+    assert sums(t) == {keys[0]: 5}
+    assert t.engine.owners.counts["evicted"] == 0
+
+
+def test_a_table_that_is_dropped_beside_a_commit_leaves_no_owner(t, keys, moments, beside):
+    """Else its record and its lock would come back, and nobody would ever remove them."""
+    a = t.begin()
+    a.put({keys[0]: {"pv": 1}}, 0)
+    dropped = []
+    moments.at_record(lambda: dropped.append(beside(t.rack.db.drop_table, "t")))
+
+    a.commit(0)
+
+    dropped[0].result(10)
+    assert not t.engine._meta.list("owner/")
+    assert not t.engine.owners._records
+    t.engine.reap()
+
+
+# --- zombies
+
+
+@pytest.mark.parametrize("how", ["fenced", "expired", "released"])
+def test_a_zombie_makes_no_partitions(rack, how):
+    """Nothing of it is left anywhere, also not the partition that its rows were for."""
+    schema = kolk.Schema([kolk.Column("day", "int"), kolk.Column("k", "int"), kolk.Column("a", "int")], ["day", "k"])
+    t = rack.create("days", schema, partition_by=["day"], buckets=1)
+    zombie = t.table.writer("a", ["a"], ttl=TTL)
+    zombie.put([{"day": 1, "k": 1, "a": 1}])
+    zombie._ticker.stop()
+    if how == "fenced":
+        t.begin(columns=["a"])
+    elif how == "released":
+        t.rack.db.release_lock("days", "a")
+    else:
+        t.rack.clock.advance(seconds=TTL)
+
+    with pytest.raises((Fenced, LockExpired)):
+        zombie.put([{"day": 9, "k": 1, "a": 1}])
+
+    assert [each.name for each in t.table.partitions()] == ["day=1"]
+
+
+def test_a_writer_whose_time_was_up_takes_back_what_it_left_when_it_closes(t):
+    """Nobody took over, so nobody else has; and it may be long until somebody comes."""
+    w = t.table.writer("a", ["pv"], ttl=TTL)
+    w.put([{"k": 1, "pv": 1}])
+    w.commit()
+    w.put([{"k": 1, "pv": 5}])
+    w._ticker.stop()
+    t.rack.clock.advance(seconds=TTL)
+    with pytest.raises(LockExpired):
+        w.put([{"k": 1, "pv": 5}])
+
+    w.close()
+
+    t.check({1: {"pv": 1}})
+    assert not t.locks()
+
+
+def test_a_writer_that_was_fenced_leaves_the_newer_one_alone_when_it_closes(t):
+    old = t.table.writer("a", ["pv"])
+    new = t.table.writer("a", ["pv"])
+    new.put([{"k": 1, "pv": 1}])
+    with pytest.raises(Fenced):
+        old.put([{"k": 1, "pv": 5}])
+    with pytest.raises(Fenced):
+        old.commit()
+
+    old.close()
+
+    new.put([{"k": 1, "pv": 1}])
+    new.commit()
+    new.close()
+    t.check({1: {"pv": 2}})

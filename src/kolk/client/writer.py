@@ -168,7 +168,7 @@ class Writer:
         left to do."""
         if not self._is_over:
             self._end()
-            if self._lost is None:
+            if self._lost is None or isinstance(self._lost, LockExpired):  # then perhaps nobody took over
                 with suppress(TableNotFound):
                     self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
 

@@ -11,6 +11,11 @@ def is_of(record: OwnerRecord, fence: int) -> bool:
     return record.fence == fence or (record.evicted and record.fence == fence + 1)
 
 
+def is_as_judged(record: OwnerRecord, judged: OwnerRecord) -> bool:
+    """Whether an owner has neither begun nor committed since it was looked at."""
+    return (record.number, record.fence, record.committed) == (judged.number, judged.fence, judged.committed)
+
+
 def check_known(known: OwnerRecord, claim: Claim) -> None:
     """Whether an owner may go on like this."""
     if claim.stream and known.stream and claim.stream != known.stream:

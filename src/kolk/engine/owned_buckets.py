@@ -44,14 +44,18 @@ class OwnedBuckets:
                 views = tablet.owners()
         return views.get(number, OwnerView())
 
-    def dirty(self, info: TableInfo, record: OwnerRecord) -> Iterator[tuple[BucketId, int]]:
-        """The buckets with changes beyond the commit point, and from where on they have them."""
+    def dirty_from(self, info: TableInfo, bucket: BucketId, record: OwnerRecord) -> int | None:
+        """From where on a bucket has changes beyond the commit point; None if it has none that would be taken back."""
         if record.undo is UndoMode.NONE:
-            return
-        for bucket, view in self._views(info, record):
-            start = view.dirty_from(record.committed)
-            if start is not None:
-                yield bucket, start
+            return None
+        return self.view(info, bucket, record.number).dirty_from(record.committed)
+
+    def dirty(self, info: TableInfo, record: OwnerRecord) -> Iterator[BucketId]:
+        """The buckets that have."""
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped):
+                if self.dirty_from(info, bucket, record) is not None:
+                    yield bucket
 
     def is_dirty(self, info: TableInfo, record: OwnerRecord) -> bool:
         """Whether anything is not committed."""
@@ -60,9 +64,7 @@ class OwnedBuckets:
     def undo(self, info: TableInfo, record: OwnerRecord, on_progress: OnProgress | None = None) -> int:
         """Take back what is not committed, in every bucket; a partition that goes meanwhile needs it no more. How many
         rows that were."""
-        if record.undo is UndoMode.NONE:
-            return 0
-        found = [bucket for bucket, _ in self.dirty(info, record)]
+        found = list(self.dirty(info, record))
         undone = 0
         for done, bucket in enumerate(found):
             if on_progress is not None:

@@ -39,6 +39,7 @@ class OwnerCalls(ABC):
         """Write as an owner."""
         check_tag(tag)
         try:
+            self.owners.check_writer(self.table_by_id(table).id, tag)
             return self.put(table, write, tag)
         except Fenced as error:
             raise self.owners.explained(table, tag.owner, error) from error

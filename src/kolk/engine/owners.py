@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
-from kolk.engine.claims import check_known, check_table, is_of, union_of
+from kolk.engine.claims import check_known, check_table, is_as_judged, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
@@ -35,7 +35,7 @@ from kolk.errors import (
     KolkError,
     OwnerRolledBack,
 )
-from kolk.model.ids import TableId
+from kolk.model.ids import OwnerTag, TableId
 from kolk.model.owner import (
     ATTEMPTS_KEPT,
     Claim,
@@ -53,7 +53,7 @@ from kolk.model.owner import (
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
 from kolk.storage.meta import Meta, MetaChange
-from kolk.tablet.owning import check_unowned, conflict_of
+from kolk.tablet.owning import check_unowned, conflict_of, current_lock
 
 _LAPSE_SECONDS = 1.0
 """How long somebody waits to see whether columns are free, while something goes on in their owner's name."""
@@ -200,15 +200,14 @@ class Owners:
             elif record.has_columns:
                 self.locks.withdraw(record)
                 self.buckets.pass_through(info)
-            self._meta.write([self._meta.replacement(owner_key(record), None)])
-            del self._records[info.id, name]
+            self._forget(record)
             return True
 
-    def evict(self, info: TableInfo, name: str) -> bool:
-        """Take an owner back to its commit point, and let its columns go; it is told when it comes back. Whether there
-        was anything to take back."""
-        with self._named(info.id, name) as record:
-            if record is None or not record.has_columns:
+    def evict(self, info: TableInfo, judged: OwnerRecord) -> bool:
+        """Take an owner back to its commit point, and let its columns go; it is told when it comes back. Not if it has
+        begun or committed since it was judged. Whether there was anything to take back."""
+        with self._named(info.id, judged.name) as record:
+            if record is None or not record.has_columns or not is_as_judged(record, judged):
                 return False
             return self._evicted(info, record)
 
@@ -220,7 +219,7 @@ class Owners:
                 continue  # what it left is being taken back
             try:
                 lock = self.locks.of(info.id).get(number)
-                if lock is not None and self._is_over(lock) and not self.buckets.is_dirty(info, lock.record):
+                if lock is not None and self._is_over(lock) and self._has_left_nothing(info, lock.record):
                     self.locks.withdraw(lock.record)
             finally:
                 mutex.release()
@@ -240,7 +239,7 @@ class Owners:
             lock = self.locks.of(record.table).get(record.number)
             if lock is not None and lock.expires <= before:
                 try:
-                    self.evict(self._newest(record.table), record.name)
+                    self.evict(self._newest(record.table), record)
                 except KolkError as error:
                     _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
 
@@ -256,17 +255,22 @@ class Owners:
     def drop_table(self, table: TableId) -> None:
         """Forget the owners of a table that is gone."""
         with self._still(table):
-            gone = [record for record in list(self._records.values()) if record.table == table]
-            self.locks.drop_table(table)
-            for record in gone:
-                self._meta.write([self._meta.replacement(owner_key(record), None)])
-                del self._records[record.table, record.name]
+            for record in [record for record in list(self._records.values()) if record.table == table]:
+                with self.alone(record):  # whoever commits under this lock is through, or finds none any more
+                    self.locks.withdraw(record)
+                    self._forget(record)
+            with self._making:
+                self._mutexes.pop((table, 0), None)
 
     # --- for those who work on one owner's behalf
 
     def alone(self, record: OwnerRecord) -> threading.RLock:
         """Within its block nobody else changes this owner."""
         return self._mutex(record.table, record.number)
+
+    def check_writer(self, table: TableId, tag: OwnerTag) -> None:
+        """Raise what a put would be told in every bucket: before it makes a partition that is to have its rows."""
+        current_lock(tag, self.locks.of(table), self._clock.monotonic())
 
     def current(self, table: TableId, number: int, fence: int) -> Lock:
         """The lock of a writer; Fenced, or what happened to it, if it is no longer."""
@@ -310,8 +314,26 @@ class Owners:
         with self._making:
             return self._mutexes[table, number]
 
+    def _forget(self, record: OwnerRecord) -> None:
+        """Remove what is kept of an owner. Its lock is held; whoever waits for it finds nothing."""
+        self._meta.write([self._meta.replacement(owner_key(record), None)])
+        del self._records[record.table, record.name]
+        with self._making:
+            self._mutexes.pop((record.table, record.number), None)
+
     def _is_over(self, lock: Lock) -> bool:
         return not lock.is_live(self._clock.monotonic())
+
+    def _has_left_nothing(self, info: TableInfo, record: OwnerRecord) -> bool:
+        """Whether an owner whose time is up has nothing uncommitted, nor a put that was let in before and is written
+        only now. Of a bucket that does not serve nobody can tell."""
+        try:
+            if self.buckets.is_dirty(info, record):
+                return False
+            self.buckets.pass_through(info)
+            return not self.buckets.is_dirty(info, record)
+        except KolkError:
+            return False
 
     def _is_same_run(self, known: OwnerRecord, attempt: str) -> bool:
         """Whether a token is that of the run that writes now; Fenced if it once was."""

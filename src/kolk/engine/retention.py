@@ -9,6 +9,7 @@ Tables that keep everything are not looked at.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kolk.engine.catalog import Catalog
@@ -124,15 +125,22 @@ class Retention:
         """Which owners hold the log of each bucket of a table, and from where on."""
         held: dict[BucketId, list[tuple[_Who, int]]] = {}
         for lock in self._owners.locks.of(due.info.id).values():
-            for bucket, start in self._owners.buckets.dirty(due.info, lock.record):
-                who = (HolderKind.COMMIT_POINT, due.info.id, lock.record.name)
-                held.setdefault(bucket, []).append((who, start))
+            who = (HolderKind.COMMIT_POINT, due.info.id, lock.record.name)
+            for state in due.buckets:
+                with suppress(KolkError):  # a bucket that does not serve is not trimmed either
+                    start = self._owners.buckets.dirty_from(due.info, state.bucket, lock.record)
+                    held.setdefault(state.bucket, []).extend([] if start is None else [(who, start)])
         return held
 
     def _release_largest(self, due: Sequence[_Due]) -> None:
         """Release followers, owners and leases until those that are left keep no more than they may together."""
         spared: set[_Who] = set()
         while True:
+            judged = {
+                (each.info.id, lock.record.name): lock.record
+                for each in due
+                for lock in self._owners.locks.of(each.info.id).values()
+            }
             with self._followers.still():
                 kept, kept_in_all = self._kept(due)
                 chosen = {who: size for who, size in kept.items() if who not in spared}
@@ -154,7 +162,8 @@ class Retention:
                 # Never without taking its changes back, which may take long: nobody else waits for that.
                 spared.add(largest)
                 try:
-                    self._owners.evict(self._catalog.by_id(table), name)
+                    if (table, name) in judged:
+                        self._owners.evict(self._catalog.by_id(table), judged[table, name])
                 except KolkError as error:
                     _log.warning("%r keeps its log, for it cannot be taken back: %s", name, error)
 

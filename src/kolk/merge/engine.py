@@ -59,14 +59,15 @@ class Merger:
 
     def prepare(self, write: Write, *, is_correction: bool = False) -> Prepared:
         """Step 1. Raises what makes the write impossible whatever is stored. A correction is the store's own, so that
-        what clients may not do does not concern it."""
+        what clients may not do does not concern it: all of it has been stored before, if not together."""
         rule = LastRow() if write.mode is MergeMode.OVERWRITE else self._rule
         if write.schema_id not in (0, self.schema.id):
             write = translated_write(write, self.versions.spoken(write.schema_id), self.schema)
         is_aggregated = self._is_aggregated(write)
         if not is_correction:
             self._check(write, rule)
-        if self._aggregates and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE:
+        is_given = self._aggregates and write.mode is MergeMode.OVERWRITE and write.action is not Action.DELETE
+        if is_given and not is_correction:
             self._aggregation.check_states(write.rows, self._targets(write))
         rows, gone = self._looked_at(write, is_aggregated)
         # A partial write reads and writes whole rows: notice here, not under the lock, that they are too many.
@@ -97,7 +98,7 @@ class Merger:
             prepared,
             rows=rows,
             gone=gone,
-            values=self._encode(rows) if whole else None,
+            values=None if not whole else self.codec.encode(rows) if is_correction else self._encode(rows),
             blind=self._is_blind(write, rule),
         )
 

@@ -9,7 +9,7 @@ A row that the store itself removed meanwhile (its time was up) does not come ba
 any function; no function is ever inverted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 import numpy as np
@@ -24,6 +24,10 @@ from kolk.model.options import MergeMode
 from kolk.model.schema import Column, Schema
 from kolk.model.translation import translated
 from kolk.model.write import Action, Write
+
+_READ_KEYS = 128
+"""Of so many rows, however large, a frame holds what they are and what they were."""
+_PAGE_BYTES = 64 * 2**20
 
 
 class Images:
@@ -64,20 +68,26 @@ class Images:
                 number, place, _ = self._found[key]
                 self._found[key] = (number, place, True)
 
-    def writes(self, stored: Callable[[list[bytes]], pa.BinaryArray]) -> list[Write]:
+    def writes(self, stored: Callable[[list[bytes]], pa.BinaryArray]) -> Iterator[Write]:
         """What to write, given what is stored under keys now: the rows that come back, or change, and those that go.
 
-        All of them whole rows: in columns that are not the owner's they say what is there.
+        All of them whole rows: in columns that are not the owner's they say what is there. Others may have made them
+        large since, so each write is of no more rows than fit in memory, and in a frame.
         """
-        own = self._own_columns
-        if not self._found or not own:
-            return []
+        if not self._found or not self._own_columns:
+            return
+        images = pa.concat_batches(self._batches)
+        starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         # In key order, which is the order of the log's rows everywhere.
-        keys = sorted(self._found)
-        places = [self._found[key] for key in keys]
-        images = self._gathered([(number, place) for number, place, _ in places])
-        was_absent = np.array([is_absent for _, _, is_absent in places])
-        values = stored(keys)
+        for keys, values in _pages(sorted(self._found), stored):
+            places = [self._found[key] for key in keys]
+            index = [int(starts[number]) + place for number, place, _ in places]
+            was_absent = np.array([is_absent for _, _, is_absent in places])
+            yield from self._writes(images.take(pa.array(index, pa.int64())), was_absent, values)
+
+    def _writes(self, images: pa.RecordBatch, was_absent: Mask, values: pa.BinaryArray) -> Iterator[Write]:
+        """The same of some keys: their images, which of them had none, and what is stored."""
+        own = self._own_columns
         is_there = values.is_valid().to_numpy(zero_copy_only=False)
         now = self._codec.decode(values.drop_null())
         rows = self._restored(images, was_absent, now, is_there)
@@ -90,13 +100,10 @@ class Images:
             was_empty = _all_null(images, own) & ~was_absent
             gone &= ~is_there | _all_unset(rows, others) | unrestorable
             gone |= was_empty & (~is_there | _all_null(rows, others))
-        found: list[Write] = []
         if not gone.all():
-            found.append(self._write(Action.UPSERT, rows.filter(pa.array(~gone))))
+            yield self._write(Action.UPSERT, rows.filter(pa.array(~gone)))
         if gone.any():
-            absent = rows.filter(pa.array(gone)).select(list(self._schema.primary_key))
-            found.append(self._write(Action.DELETE, absent))
-        return found
+            yield self._write(Action.DELETE, rows.filter(pa.array(gone)).select(list(self._schema.primary_key)))
 
     @property
     def _own_columns(self) -> list[Column]:
@@ -126,17 +133,27 @@ class Images:
     def _write(self, action: Action, rows: pa.RecordBatch) -> Write:
         return Write(action=action, rows=rows, mode=MergeMode.OVERWRITE, schema_id=self._schema.id)
 
-    def _gathered(self, places: Sequence[tuple[int, int]]) -> pa.RecordBatch:
-        starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
-        index = [int(starts[number]) + place for number, place in places]
-        return pa.concat_batches(self._batches).take(pa.array(index, pa.int64()))
-
     def _keys(self, table: pa.RecordBatch, schema: Schema) -> list[bytes]:
         keys = self._codec.keys_of(schema)
         return keys.to_list(keys.encode(table))
 
     def _is_mine(self, key: bytes) -> bool:
         return self._parts == 1 or crc32(key) % self._parts == self._part
+
+
+def _pages(
+    keys: Sequence[bytes], stored: Callable[[list[bytes]], pa.BinaryArray]
+) -> Iterator[tuple[Sequence[bytes], pa.BinaryArray]]:
+    """Keys and what is stored under them, so many at once as are not too large together."""
+    start, size, found = 0, 0, list[pa.BinaryArray]()
+    for place in range(0, len(keys), _READ_KEYS):
+        values = stored(list(keys[place : place + _READ_KEYS]))
+        found.append(values)
+        size += values.nbytes
+        end = min(place + _READ_KEYS, len(keys))
+        if size >= _PAGE_BYTES or end == len(keys):
+            yield keys[start:end], pa.concat_arrays(found)
+            start, size, found = end, 0, []
 
 
 def _unset(column: Column) -> pa.Scalar:
@@ -171,6 +188,8 @@ def _all_unset(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
         if unset.is_valid and pa.types.is_nested(array.type):  # Arrow compares no nested values
             same |= np.array([value == unset.as_py() for value in array.to_pylist()], np.bool_)
         elif unset.is_valid:
-            same |= pc.fill_null(pc.equal(array, unset), False).to_numpy(zero_copy_only=False)
+            is_nan = unset.as_py() != unset.as_py()  # the only value that is not itself
+            equal = pc.is_nan(array) if is_nan else pc.equal(array, unset)
+            same |= pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
         found &= same
     return found

@@ -28,15 +28,18 @@ from kolk.errors import (
     InvalidRows,
     LockExpired,
     StaleTag,
+    TooLarge,
 )
 from kolk.merge.prepared import Prepared
 from kolk.model.ids import OwnerTag, UndoTag, WriteTag
-from kolk.model.owner import NO_EPOCH, Lock, Locks, OwnerRecord, UndoMode, ids_of, is_replayable, partition_of
+from kolk.model.owner import EPOCH_MAX, Lock, Locks, OwnerRecord, UndoMode, ids_of, is_replayable, partition_of
 from kolk.model.schema import Schema
 from kolk.model.write import Action
 
 RECORD = b"o"
 _KEPT_PUTS = 5
+_EPOCHS_MAX = 10_000
+"""Epochs of one owner in one bucket that are not committed: the view names each, and is written with every put."""
 NO_VIEWS: Mapping[int, "OwnerView"] = MappingProxyType({})
 Guard = Callable[[], Locks]
 """The locks of a bucket's table, as they are now."""
@@ -105,6 +108,11 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
         """Where the first frame beyond the commit point is; None if there is none."""
         return min((each.first for each in self.epochs if each.epoch > committed), default=None)
 
+    def has_room(self, epoch: int, committed: int) -> bool:
+        """Whether an epoch is there already, or there may be one more."""
+        known = [each.epoch for each in self.epochs if each.epoch > committed]
+        return epoch in known or len(known) < _EPOCHS_MAX
+
     def last_of(self, fence: int, epoch: int) -> int | None:
         """The last put of an epoch under this fence."""
         if fence != self.fence:
@@ -132,7 +140,7 @@ class Owning:
         the present one). ``views`` are those of puts before it in the same pass."""
         locks = self._guard()
         if isinstance(tag, OwnerTag):
-            lock = _current(tag, locks, now)
+            lock = current_lock(tag, locks, now)
             check_within(lock, prepared)
             return _judged(tag, lock, views.get(tag.owner) or self.view(tag.owner))
         if locks:
@@ -144,7 +152,7 @@ class Owning:
         older; None if there are none."""
         if not isinstance(tag, OwnerTag) or not tag.ticket:
             return None
-        record, view = _current(tag, self._guard(), now).record, self.view(tag.owner)
+        record, view = current_lock(tag, self._guard(), now).record, self.view(tag.owner)
         if view.fence != tag.fence or view.dirty_from(record.committed) is None:
             return None
         _check_alone(tag, record, view)
@@ -170,18 +178,28 @@ class Owning:
         """Whether somebody has written a column and not committed it."""
         return any(record.overlaps([column]) for record, _ in self._dirty())
 
+    def replayed(self, views: Mapping[int, OwnerView]) -> dict[bytes, bytes | None]:
+        """Take in the owners of frames that are done again; the answer is what to write to the KV."""
+        self.views = {**self.views, **views}
+        return {_name(number): msgspec.msgpack.encode(view) for number, view in views.items()}
+
     def noted(self, views: Mapping[int, OwnerView]) -> dict[bytes, bytes | None]:
-        """Take in the owners of one pass; the answer is what to write to the KV."""
+        """The same of one pass. Whoever has let its columns go is forgotten: it has nothing here to take back, and
+        counts anew when it begins again."""
         if not views:
             return {}
-        self.views = {**self.views, **views}
-        return {RECORD + number.to_bytes(8): msgspec.msgpack.encode(view) for number, view in views.items()}
+        locks = self._guard()
+        gone = [number for number in self.views if number not in locks and number not in views]
+        records = self.replayed(views)
+        self.views = {number: view for number, view in self.views.items() if number not in gone}
+        return {**records, **{_name(number): None for number in gone}}
 
     def after(self, tag: WriteTag, base: int, end: int, views: Mapping[int, OwnerView]) -> dict[int, OwnerView]:
         """What a frame makes of its owner, if it has one."""
         if isinstance(tag, OwnerTag):
             lock = self._guard().get(tag.owner)
-            committed = NO_EPOCH if lock is None else lock.record.committed
+            # Whoever has no columns has left nothing to take back; only a replay finds frames of it.
+            committed = EPOCH_MAX if lock is None else lock.record.committed
             return {tag.owner: (views.get(tag.owner) or self.view(tag.owner)).after(tag, base, end, committed)}
         if isinstance(tag, UndoTag) and tag.done:
             return {tag.owner: self.view(tag.owner).undone(end, tag.fence)}
@@ -195,7 +213,11 @@ class Owning:
                 yield lock.record, start
 
 
-def _current(tag: OwnerTag, locks: Locks, now: float) -> Lock:
+def _name(number: int) -> bytes:
+    return RECORD + number.to_bytes(8)
+
+
+def current_lock(tag: OwnerTag, locks: Locks, now: float) -> Lock:
     """The lock of a put, if it is its newest writer's, and its time is not up."""
     lock = locks.get(tag.owner)
     if lock is None or lock.record.fence != tag.fence or lock.is_recovering:
@@ -234,6 +256,8 @@ def _judged(tag: OwnerTag, lock: Lock, view: OwnerView) -> int | None:
         if is_over and record.undo is UndoMode.ALWAYS:
             raise Busy("an earlier attempt at this task is under way in this bucket; retry")
     view.check_fresh(tag)
+    if view.fence == tag.fence and len(view.epochs) >= _EPOCHS_MAX and not view.has_room(tag.epoch, record.committed):
+        raise TooLarge(f"{record.name!r} has {_EPOCHS_MAX:,} epochs in a bucket that are not committed; commit first")
     return None
 
 

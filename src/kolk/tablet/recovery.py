@@ -190,7 +190,7 @@ def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup, owning: O
             _note(header, writers, dedup)
             views |= owning.after(header.tag, header.base_offset, header.end_offset, views)
             csn = max(csn, frame.header.tag.csn) if isinstance(frame.header.tag, TransactionTag) else csn
-        records = dedup.remember(writers, frames[-1].header.timestamp_ms) | owning.noted(views)
+        records = dedup.remember(writers, frames[-1].header.timestamp_ms) | owning.replayed(views)
         writes = [_writes(frame, merger) for frame in frames]
         rows = counted(rows, writes)
         kv.apply(writes, {**records, **state_records(frames[-1].header.end_offset, rows, csn)})
