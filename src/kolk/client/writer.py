@@ -233,7 +233,7 @@ class Writer:
             return targets_of(schema, columns)
         if not own:
             raise InvalidArgument(f"the columns of {self.owner!r} were all dropped; begin again with others")
-        names = own if columns is None else named_columns(schema, columns)
+        names = named_columns(schema, own if columns is None else columns) or ()
         return tuple(column.name for column in schema.value_columns if column.name in names)
 
     def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:

@@ -39,6 +39,7 @@ def encode_owner(record: OwnerRecord) -> bytes:
             "attempt": record.attempt,
             "past": record.past,
             "tickets": record.tickets,
+            "used_ms": record.used_ms,
         }
     )
 
@@ -64,6 +65,7 @@ def decode_owner(value: bytes) -> OwnerRecord:
             attempt=found["attempt"],
             past=tuple(found["past"]),
             tickets=found["tickets"],
+            used_ms=found["used_ms"],
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupted(f"the record of an owner cannot be read: {error}") from error

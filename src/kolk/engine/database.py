@@ -165,7 +165,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             "scans": scans,
             "snapshots": asdict(self.keeping.snapshot_counts()),
             "leases": asdict(self.keeping.lease_counts()),
-            "owners": {"locks": len(self.list_owners()), **self.owners.counts},
+            "owners": {"locks": len(self.list_owners()), "remembered": self.owners.remembered, **self.owners.counts},
             "transactions": asdict(self.transactions.counts()),
         }
 
@@ -474,7 +474,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             locks,
             OwnedBuckets(self._tablets, self._partitions),
             self._clock,
-            self.config.owner_abandon_seconds,
+            self.config,
             self._catalog.by_id,
             tables,
         )

@@ -26,7 +26,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
-from kolk.engine.claims import check_known, check_table, is_as_judged, is_of, union_of
+from kolk.config import EngineConfig
+from kolk.engine.claims import check_known, check_room, check_table, is_as_judged, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
@@ -70,7 +71,7 @@ class Owners:
         locks: LockTable,
         buckets: OwnedBuckets,
         clock: Clock,
-        abandon_seconds: float,
+        config: EngineConfig,
         newest: Callable[[TableId], TableInfo],
         tables: Sequence[TableInfo],
     ) -> None:
@@ -78,7 +79,7 @@ class Owners:
         self.locks = locks
         self.buckets = buckets
         self._clock = clock
-        self._abandon_seconds = abandon_seconds
+        self._config = config
         self._newest = newest
         self._making = threading.Lock()
         # Guarded by _making.
@@ -116,6 +117,8 @@ class Owners:
             columns = None if claim.columns is None else closed_columns(info.schema, claim.columns)
             if known is not None and not claim.reset:
                 check_known(known, claim)
+            if known is None:  # of several tables at once a few too many may be let in
+                check_room(list(self._records.values()), info, self._config)
             self._make_way(info, claim.owner, columns)
             if known is not None and claim.reset:
                 self.release(info, claim.owner)
@@ -233,15 +236,23 @@ class Owners:
             yield
 
     def reap(self) -> None:
-        """Take back what nobody came back for in a long time."""
-        before = self._clock.monotonic() - self._abandon_seconds
+        """Take back what nobody came back for in a long time, and forget who has let go a very long time ago."""
+        before = self._clock.monotonic() - self._config.owner_abandon_seconds
+        before_ms = self._clock.now_ms() - self._config.owner_retention_seconds * 1_000
         for record in list(self._records.values()):
             lock = self.locks.of(record.table).get(record.number)
-            if lock is not None and lock.expires <= before:
-                try:
+            try:
+                if lock is not None and lock.expires <= before:
                     self.evict(self._newest(record.table), record)
-                except KolkError as error:
-                    _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
+                elif lock is None and not record.evicted and record.used_ms < before_ms:
+                    self._forget_idle(record)
+            except KolkError as error:
+                _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
+
+    @property
+    def remembered(self) -> int:
+        """How many owners are known, whether they have columns or not."""
+        return len(self._records)
 
     def listed(self, infos: Sequence[TableInfo]) -> list[OwnerInfo]:
         """The locks of these tables, by table and owner."""
@@ -290,7 +301,8 @@ class Owners:
         return error
 
     def store(self, record: OwnerRecord) -> None:
-        """Write the record of an owner, durably."""
+        """Write the record of an owner, durably, with the time of it."""
+        record = replace(record, used_ms=self._clock.now_ms())
         self._meta.write([self._meta.replacement(owner_key(record), encode_owner(record))])
         self._records[record.table, record.name] = record
 
@@ -320,6 +332,13 @@ class Owners:
         del self._records[record.table, record.name]
         with self._making:
             self._mutexes.pop((record.table, record.number), None)
+
+    def _forget_idle(self, judged: OwnerRecord) -> None:
+        """Forget an owner, unless it has come back since it was judged. One that was evicted is not forgotten: it has
+        yet to be told."""
+        with self._named(judged.table, judged.name) as record:
+            if record is not None and is_as_judged(record, judged):
+                self._forget(record)
 
     def _is_over(self, lock: Lock) -> bool:
         return not lock.is_live(self._clock.monotonic())

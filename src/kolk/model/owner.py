@@ -69,6 +69,8 @@ class OwnerRecord:
     """The tokens of the runs before, the newest last."""
     tickets: int = 0
     """How many tickets its tasks were given."""
+    used_ms: int = 0
+    """When it last began, committed or let its columns go."""
 
     @property
     def has_columns(self) -> bool:
