@@ -140,7 +140,7 @@ def test_what_became_of_a_record_is_decided_at_the_next_start_too(tx, outcome):
 @pytest.mark.parametrize("how", ["retry", "read", "reap", "crash", "reopen"])
 @pytest.mark.parametrize("number", [FULL, BROKEN])
 @pytest.mark.parametrize("call", [Call.WRITE, Call.SYNC])
-def test_a_bucket_that_fails_after_the_record_stops_and_has_its_share_before_it_serves(tx, call, number, how):
+def test_h15_a_bucket_that_fails_after_the_record_stops_and_has_its_share_before_it_serves(tx, call, number, how):
     """H15: the others publish, and the answer is COMMITTED without its offset."""
     table = tx.totals()
     tx.committed(table, events(1), version=1)

@@ -47,7 +47,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_cannot_be_merged_fails_before_the_record_and_the_version_is_not_used(tx, what):
+def test_h13_what_cannot_be_merged_fails_before_the_record_and_the_version_is_not_used(tx, what):
     """H13: after the record nothing may fail for data."""
     schema, how, row, error = BAD[what]
     table = tx.db.create_table("t", schema, buckets=3, **how)
@@ -69,7 +69,7 @@ def test_what_cannot_be_merged_fails_before_the_record_and_the_version_is_not_us
     tx.check()
 
 
-def test_deletes_that_a_table_does_not_take_fail_before_the_record(tx):
+def test_h13_deletes_that_a_table_does_not_take_fail_before_the_record(tx):
     """H13: the same for deletes."""
     table = tx.db.create_table("t", PLAIN, options={"table.delete.behavior": "disable"})
     put(table, 1)
@@ -85,7 +85,7 @@ def test_deletes_that_a_table_does_not_take_fail_before_the_record(tx):
     assert tx.files() == set()
 
 
-def test_a_share_that_no_frame_holds_fails_before_the_record(tx, monkeypatch):
+def test_h13_a_share_that_no_frame_holds_fails_before_the_record(tx, monkeypatch):
     """H13: also for its size."""
     monkeypatch.setattr("kolk.tablet.merged.BODY_BYTES_MAX", 10_000)
     table = tx.db.create_table("t", PLAIN, buckets=2)
@@ -99,7 +99,7 @@ def test_a_share_that_no_frame_holds_fails_before_the_record(tx, monkeypatch):
     tx.check()
 
 
-def test_the_rows_that_a_truncation_removes_always_fit_into_frames(tx, monkeypatch):
+def test_h13_the_rows_that_a_truncation_removes_always_fit_into_frames(tx, monkeypatch):
     """H13: they are written after the record, so their frames are as small as they have to be."""
     monkeypatch.setattr("kolk.tablet.tablet._TRUNCATE_PAGE_BYTES", 5_000)
     monkeypatch.setattr("kolk.tablet.merged.BODY_BYTES_MAX", 20_000)
@@ -115,7 +115,7 @@ def test_the_rows_that_a_truncation_removes_always_fit_into_frames(tx, monkeypat
     tx.check()
 
 
-def test_a_commit_that_no_record_holds_is_refused_before_anything_happens(tx, monkeypatch):
+def test_h13_a_commit_that_no_record_holds_is_refused_before_anything_happens(tx, monkeypatch):
     """H13: its record is small enough also once it says where all buckets end."""
     monkeypatch.setattr("kolk.engine.commits.RECORD_BYTES_MAX", 500)
     table = tx.db.create_table("t", PLAIN, buckets=16)

@@ -41,7 +41,7 @@ def headers(tx, table):
 # --- rules
 
 
-def test_every_put_beside_transactions_has_a_frame_of_its_own(tx):
+def test_h1_every_put_beside_transactions_has_a_frame_of_its_own(tx):
     """H1: one frame, one tag: whatever waits together is never written as one."""
     table = tx.db.create_table("t", PLAIN)
     barrier = threading.Barrier(8)
@@ -65,7 +65,7 @@ def test_every_put_beside_transactions_has_a_frame_of_its_own(tx):
     tx.check()
 
 
-def test_a_transaction_that_changes_nothing_is_in_the_log_of_every_participant(tx):
+def test_h2_a_transaction_that_changes_nothing_is_in_the_log_of_every_participant(tx):
     """H2: a share without changes still writes a frame, without rows and without an offset."""
     table = tx.db.create_table("t", PLAIN, buckets=3)
     put(table, 1, range(12))
@@ -86,7 +86,7 @@ def test_a_transaction_that_changes_nothing_is_in_the_log_of_every_participant(t
     tx.check()
 
 
-def test_the_version_of_one_table_says_nothing_of_another(tx):
+def test_h4_the_version_of_one_table_says_nothing_of_another(tx):
     """H4: last is per application and table: two tables written under one version are both committed."""
     one, other = tx.totals("one"), tx.totals("other")
     assert tx.committed(one, events(1), version=5).verdict is Verdict.COMMITTED
@@ -98,7 +98,7 @@ def test_the_version_of_one_table_says_nothing_of_another(tx):
     assert {row["times"] for row in tx.rows(other).values()} == {1}
 
 
-def test_the_versions_of_a_table_count_whatever_other_tables_were_committed_with_it(tx):
+def test_h4_the_versions_of_a_table_count_whatever_other_tables_were_committed_with_it(tx):
     """H4: a commit of two tables makes the version of each of them."""
     one, other = tx.totals("one"), tx.totals("other")
     handles = [(one, [tx.staged(one, events(1), version=7)]), (other, [tx.staged(other, events(1), version=7)])]
@@ -109,7 +109,7 @@ def test_the_versions_of_a_table_count_whatever_other_tables_were_committed_with
     assert tx.committed(other, events(2), version=8).verdict is Verdict.COMMITTED
 
 
-def test_a_discard_after_a_commit_that_is_not_finished_drops_nothing_of_it(tx):
+def test_h5_a_discard_after_a_commit_that_is_not_finished_drops_nothing_of_it(tx):
     """H5: what a record names is never discarded: whoever gives up after an error may have been committed."""
     table = tx.totals()
     handle = tx.staged(table, events(1))
@@ -125,7 +125,7 @@ def test_a_discard_after_a_commit_that_is_not_finished_drops_nothing_of_it(tx):
     tx.check()
 
 
-def test_a_version_that_is_new_to_some_tables_only_is_an_error_and_does_nothing(tx):
+def test_h6_a_version_that_is_new_to_some_tables_only_is_an_error_and_does_nothing(tx):
     """H6: MixedVersions: neither all new nor all known."""
     one, other = tx.totals("one"), tx.totals("other")
     tx.committed(one, events(1), version=3)
@@ -139,7 +139,7 @@ def test_a_version_that_is_new_to_some_tables_only_is_an_error_and_does_nothing(
     assert {record.version for record in tx.transactions.commits.of("a")} == {3}
 
 
-def test_the_handles_of_the_first_attempt_stand_and_those_of_the_second_are_dropped(tx):
+def test_h7_the_handles_of_the_first_attempt_stand_and_those_of_the_second_are_dropped(tx):
     """H7: whatever a later attempt has staged, the first one's rows count."""
     table = tx.totals()
     tx.committed(table, events(1))
@@ -151,7 +151,7 @@ def test_the_handles_of_the_first_attempt_stand_and_those_of_the_second_are_drop
     assert tx.files() == set()
 
 
-def test_other_rows_of_a_version_are_an_answer_and_a_warning_and_no_exception(tx, caplog):
+def test_h8_other_rows_of_a_version_are_an_answer_and_a_warning_and_no_exception(tx, caplog):
     """H8: a replay of a plan that is not deterministic must not wedge its query."""
     table = tx.totals()
     assert tx.committed(table, events(1)).verdict is Verdict.COMMITTED
@@ -168,7 +168,7 @@ def test_other_rows_of_a_version_are_an_answer_and_a_warning_and_no_exception(tx
 
 
 @pytest.mark.parametrize("given", [{"checksum": 77}, {"rows": 12}, {"checksum": 77, "rows": 12}])
-def test_a_retry_whose_handles_are_gone_is_compared_by_what_it_says(tx, given):
+def test_h8_a_retry_whose_handles_are_gone_is_compared_by_what_it_says(tx, given):
     """H8: nothing that is unknown makes two attempts different."""
     table = tx.totals()
     handle = tx.staged(table, events(1))
@@ -182,7 +182,7 @@ def test_a_retry_whose_handles_are_gone_is_compared_by_what_it_says(tx, given):
         assert tx.commit([(table, [again])], rows=1).verdict is Verdict.DUPLICATE_DIFFERENT
 
 
-def test_a_version_before_the_last_is_old_and_its_rows_are_dropped(tx):
+def test_h9_a_version_before_the_last_is_old_and_its_rows_are_dropped(tx):
     """H9: it means that a checkpoint was lost; whoever asks is told, and nothing is applied."""
     table = tx.totals()
     tx.committed(table, events(1), version=9)
@@ -193,7 +193,7 @@ def test_a_version_before_the_last_is_old_and_its_rows_are_dropped(tx):
     assert tx.files() == set()
 
 
-def test_a_commit_without_rows_moves_the_version(tx):
+def test_h10_a_commit_without_rows_moves_the_version(tx):
     """H10: no handle at all is a valid commit."""
     table = tx.totals()
 
@@ -210,7 +210,7 @@ def test_a_commit_without_rows_moves_the_version(tx):
     tx.check()
 
 
-def test_a_column_that_was_dropped_since_refuses_the_commit_and_stagings_stay(tx):
+def test_h11_a_column_that_was_dropped_since_refuses_the_commit_and_stagings_stay(tx):
     """H11: SchemaChanged: values are never silently left out."""
     table = tx.db.create_table("t", PLAIN, buckets=2)
     handle = tx.staged(table, plain(1))
@@ -226,7 +226,7 @@ def test_a_column_that_was_dropped_since_refuses_the_commit_and_stagings_stay(tx
     assert list(tx.rows(table).values()) == [{"k": 1, "n": 5}]
 
 
-def test_columns_that_were_renamed_added_and_widened_since_are_mapped_by_id(tx):
+def test_h11_columns_that_were_renamed_added_and_widened_since_are_mapped_by_id(tx):
     """H11: a transaction is a put at the moment of its commit."""
     schema = kolk.Schema([kolk.Column("k", "int"), kolk.Column("a", "int"), kolk.Column("b", "string")], "k")
     table = tx.db.create_table("t", schema, buckets=2)
@@ -250,7 +250,7 @@ def test_columns_that_were_renamed_added_and_widened_since_are_mapped_by_id(tx):
 
 
 @pytest.mark.parametrize("makes", [True, False])
-def test_rows_of_a_partition_that_was_dropped_since_do_what_a_put_would_do(tx, makes):
+def test_h11_rows_of_a_partition_that_was_dropped_since_do_what_a_put_would_do(tx, makes):
     """H11: it is made anew, or the put's error."""
     options = {} if makes else {"table.dynamic-partition.enabled": "false"}
     table = tx.db.create_table("t", DAYS, partition_by=["day"], options=options)
@@ -269,7 +269,7 @@ def test_rows_of_a_partition_that_was_dropped_since_do_what_a_put_would_do(tx, m
         assert tx.files() == {handle}
 
 
-def test_a_table_that_was_made_anew_is_another_one(tx):
+def test_h11_a_table_that_was_made_anew_is_another_one(tx):
     """H11: what was staged for the one that is gone cannot be committed to the other."""
     table = tx.totals()
     tx.committed(table, events(1), version=1)
@@ -287,7 +287,7 @@ def test_a_table_that_was_made_anew_is_another_one(tx):
     assert [record.tables for record in tx.transactions.commits.all()] == [(again.info.id,)]
 
 
-def test_a_commit_clears_what_is_staged_for_its_own_tables_and_versions_up_to_it_only(tx):
+def test_h14_a_commit_clears_what_is_staged_for_its_own_tables_and_versions_up_to_it_only(tx):
     """H14: not what waits for other tables, later versions or other applications."""
     one, other = tx.totals("one"), tx.totals("other")
     earlier = tx.staged(one, events(1), version=1)
@@ -306,7 +306,7 @@ def test_a_commit_clears_what_is_staged_for_its_own_tables_and_versions_up_to_it
     assert kept.isdisjoint({earlier, unsealed, attempt, handle})
 
 
-def test_offsets_of_a_scan_never_cut_a_transaction_and_its_changes_have_one_time(tx):
+def test_h16_offsets_of_a_scan_never_cut_a_transaction_and_its_changes_have_one_time(tx):
     """H16: a scan sees whole transactions, and so do those who go on from it."""
     table = tx.totals()
     tx.committed(table, events(1), version=1)
@@ -321,7 +321,7 @@ def test_offsets_of_a_scan_never_cut_a_transaction_and_its_changes_have_one_time
     assert len({row["_commit_timestamp"] for row in changes}) == 1
 
 
-def test_an_application_is_remembered_for_a_year_and_one_that_is_a_uuid_for_a_week(tx):
+def test_h17_an_application_is_remembered_for_a_year_and_one_that_is_a_uuid_for_a_week(tx):
     """H17: an application that is forgotten would have its last version applied twice."""
     table = tx.totals()
     shot = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -346,7 +346,7 @@ def test_an_application_is_remembered_for_a_year_and_one_that_is_a_uuid_for_a_we
     assert tx.transactions.commits.all() == []
 
 
-def test_new_applications_are_refused_when_there_are_too_many_and_none_is_forgotten(transaction_bench):
+def test_h17_new_applications_are_refused_when_there_are_too_many_and_none_is_forgotten(transaction_bench):
     """H17: old ones are never evicted early."""
     tx = transaction_bench(txn_apps_max=2)
     table = tx.totals()
@@ -360,7 +360,7 @@ def test_new_applications_are_refused_when_there_are_too_many_and_none_is_forgot
     assert tx.committed(table, events(1), app="b", version=2).verdict is Verdict.COMMITTED
 
 
-def test_the_checksum_depends_neither_on_order_nor_on_how_rows_are_cut(tx):
+def test_h18_the_checksum_depends_neither_on_order_nor_on_how_rows_are_cut(tx):
     """H18: it is of the input rows, so the same work cut otherwise is the same."""
     table = tx.totals()
     rows = events(1) + events(2) + events(3)
@@ -372,7 +372,7 @@ def test_the_checksum_depends_neither_on_order_nor_on_how_rows_are_cut(tx):
     assert tx.commit([(table, [once_less])]).verdict is Verdict.DUPLICATE_DIFFERENT
 
 
-def test_commits_over_the_same_buckets_are_in_one_order_everywhere(tx):
+def test_h38_commits_over_the_same_buckets_are_in_one_order_everywhere(tx):
     """H38: all participants' locks are held, so that two commits never apply in opposite order in two buckets."""
     tables = [tx.db.create_table(name, PLAIN, buckets=4) for name in ("one", "other")]
     done = threading.Event()
@@ -417,7 +417,7 @@ def test_commits_over_the_same_buckets_are_in_one_order_everywhere(tx):
     assert {len(each) for each in found.values()} == {8}
 
 
-def test_a_scan_sees_all_of_a_transaction_or_nothing_of_it(tx):
+def test_h16_a_scan_sees_all_of_a_transaction_or_nothing_of_it(tx):
     """H16: every row of the table is of the same version, in all buckets."""
     table = tx.db.create_table("t", PLAIN, buckets=5)
     tx.committed(table, plain(0, range(40)), version=0)

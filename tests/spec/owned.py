@@ -138,7 +138,7 @@ class Owned:
         """The same, by the changelog."""
         found = {}
         names = [name for name in self.table.schema.names if name != self.table.schema.primary_key[-1]]
-        for batch in self.table.changelog():
+        for batch in self.table.changelog(schema="latest"):
             for row in batch.to_pylist():
                 key = row[self.table.schema.primary_key[-1]]
                 if row["_change_type"] == "-D":
@@ -194,17 +194,17 @@ class Grip:
     def put(self, rows, epoch=0, *, seq=None, columns=None, mode="accumulate", ticket=0):
         table = self.owned.table
         rows = [{"k": key, **values} for key, values in rows.items()] if isinstance(rows, dict) else rows
-        columns = columns or self.columns
+        columns = self.columns if columns is None else columns
         write = put_write(table.schema, rows, columns, MergeMode.parse(mode))
         tag = self.tag(epoch, seq, ticket)
         ends = self._service.put_owned(self._table, write, tag)
         self.seqs.setdefault(epoch, {}).update(dict.fromkeys(ends, tag.seq))
         return ends
 
-    def delete(self, keys, epoch=0, *, whole=False):
+    def delete(self, keys, epoch=0, *, whole=False, columns=None):
         schema = self.owned.table.schema
         rows = pa.RecordBatch.from_pylist([{"k": key} for key in keys], schema=pa.schema([schema.arrow.field("k")]))
-        columns = None if whole else self.columns
+        columns = None if whole else columns or self.columns
         write = Write(action=Action.DELETE, rows=rows, columns=columns, mode=MergeMode.OVERWRITE, schema_id=schema.id)
         tag = self.tag(epoch)
         ends = self._service.put_owned(self._table, write, tag)

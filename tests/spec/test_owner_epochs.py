@@ -35,7 +35,7 @@ def every(**values):
     return {key: values for key in KEYS}
 
 
-def test_a_commit_is_one_record_for_all_buckets_and_those_to_come(t):
+def test_h19_a_commit_is_one_record_for_all_buckets_and_those_to_come(t):
     """H19: the commit point is an epoch, not a set of offsets."""
     a = t.begin()
     a.put(every(pv=1))
@@ -50,7 +50,7 @@ def test_a_commit_is_one_record_for_all_buckets_and_those_to_come(t):
     t.check(every(pv=1))
 
 
-def test_everything_is_undone_of_an_owner_that_died_before_its_first_commit(t):
+def test_h19_everything_is_undone_of_an_owner_that_died_before_its_first_commit(t):
     """H19: no offsets need be known for that; G10 of the field."""
     t.put([{"k": key, "pv": 7} for key in KEYS], columns=["pv"])
     t.begin().put(every(pv=1))
@@ -60,7 +60,7 @@ def test_everything_is_undone_of_an_owner_that_died_before_its_first_commit(t):
     t.check(every(pv=7))
 
 
-def test_a_name_that_is_taken_again_does_not_undo_its_former_life(t):
+def test_h20_a_name_that_is_taken_again_does_not_undo_its_former_life(t):
     """H20: frames name the number of an owner, which is never used again."""
     a = t.begin()
     a.put(every(pv=1), 5)
@@ -76,7 +76,7 @@ def test_a_name_that_is_taken_again_does_not_undo_its_former_life(t):
     t.check(every(pv=1) | {1: {"pv": 2}})
 
 
-def test_a_clean_owner_whose_time_is_up_is_in_nobodys_way(t):
+def test_h23_a_clean_owner_whose_time_is_up_is_in_nobodys_way(t):
     """H23: clean → free, and it may come back and go on."""
     a = t.begin("a")
     a.put(every(pv=1))
@@ -93,7 +93,7 @@ def test_a_clean_owner_whose_time_is_up_is_in_nobodys_way(t):
     t.check(every(pv=2) | {1: {"pv": 12}})
 
 
-def test_a_dirty_owner_whose_time_is_up_is_undone_before_another_has_its_columns(t):
+def test_h23_a_dirty_owner_whose_time_is_up_is_undone_before_another_has_its_columns(t):
     """H23: else it comes back and its undo wipes the new owner's values; it is told loudly, each time."""
     a = t.begin("a")
     a.put(every(pv=1))
@@ -119,7 +119,7 @@ def test_a_dirty_owner_whose_time_is_up_is_undone_before_another_has_its_columns
     assert t.engine.owners.counts["evicted"] == 1
 
 
-def test_a_refused_begin_has_changed_nothing(t):
+def test_h24_h28_a_refused_begin_has_changed_nothing(t):
     """H24, H28: who is refused has fenced nobody."""
     a = t.begin(stream="s")
     a.put(every(pv=1), 5)
@@ -138,7 +138,7 @@ def test_a_refused_begin_has_changed_nothing(t):
     t.check(every(pv=3))
 
 
-def test_an_epoch_that_the_job_knows_as_done_is_kept(t):
+def test_h24_an_epoch_that_the_job_knows_as_done_is_kept(t):
     """H24: resume_epoch beyond the commit: the job finished it and died before it could say so."""
     a = t.begin()
     a.put(every(pv=1), 5)
@@ -153,7 +153,7 @@ def test_an_epoch_that_the_job_knows_as_done_is_kept(t):
     t.check(every(pv=3))
 
 
-def test_an_earlier_epoch_than_the_commit_cannot_be_gone_back_to(t):
+def test_h24_an_earlier_epoch_than_the_commit_cannot_be_gone_back_to(t):
     """H24: the commit point is gone."""
     a = t.begin()
     a.put(every(pv=1), 5)
@@ -163,7 +163,7 @@ def test_an_earlier_epoch_than_the_commit_cannot_be_gone_back_to(t):
         t.begin(resume_epoch=3)
 
 
-def test_what_a_writer_took_back_when_it_closed_is_not_resumed_silently(t):
+def test_h24_what_a_writer_took_back_when_it_closed_is_not_resumed_silently(t):
     """H24: the job took an epoch for finished that its own close has taken back."""
     a = t.begin()
     a.put(every(pv=1), 5)
@@ -174,7 +174,7 @@ def test_what_a_writer_took_back_when_it_closed_is_not_resumed_silently(t):
     t.check({})
 
 
-def test_a_job_over_two_tables_goes_on_at_the_greatest_of_its_commits(rack, t):
+def test_h35_a_job_over_two_tables_goes_on_at_the_greatest_of_its_commits(rack, t):
     """H35: written everywhere, then committed table by table; a crash between the commits loses nothing."""
     u = rack.create("u")
     one, two = t.begin(), u.begin()
@@ -191,7 +191,7 @@ def test_a_job_over_two_tables_goes_on_at_the_greatest_of_its_commits(rack, t):
     u.check(every(pv=1))
 
 
-def test_an_epoch_that_is_over_in_a_bucket_takes_no_more(t):
+def test_h26_an_epoch_that_is_over_in_a_bucket_takes_no_more(t):
     """H26: a late write of e after e+1 would be lost by the undo of e+1."""
     a = t.begin()
     a.put(every(pv=1), 5)
@@ -205,7 +205,7 @@ def test_an_epoch_that_is_over_in_a_bucket_takes_no_more(t):
     t.check(every(pv=1))
 
 
-def test_a_straggler_of_a_committed_epoch_is_refused_and_a_replay_is_dropped(t):
+def test_h27_a_straggler_of_a_committed_epoch_is_refused_and_a_replay_is_dropped(t):
     """H27: the same fence is told; a newer one replays, which is acknowledged and not done."""
     a = t.begin()
     a.put(every(pv=1), 5)
@@ -226,7 +226,7 @@ def test_a_straggler_of_a_committed_epoch_is_refused_and_a_replay_is_dropped(t):
     t.check(every(pv=2))
 
 
-def test_a_new_stream_is_not_taken_for_the_old_one(t):
+def test_h28_a_new_stream_is_not_taken_for_the_old_one(t):
     """H28: a new checkpoint restarts at batch 0, and all of it would be dropped."""
     a = t.begin(stream="query-1")
     a.put(every(pv=1), 100)

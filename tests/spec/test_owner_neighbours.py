@@ -35,7 +35,7 @@ def t(rack):
 # --- transactions
 
 
-def test_a_transaction_never_writes_columns_that_are_owned(t):
+def test_h12_a_transaction_never_writes_columns_that_are_owned(t):
     """H12: not even those of its own job; the version is not used, and a retry goes through once they are free."""
     a = t.begin()
     a.put(every(pv=1))
@@ -53,7 +53,7 @@ def test_a_transaction_never_writes_columns_that_are_owned(t):
     t.check(every(pv=11, title="x"))
 
 
-def test_a_transaction_waits_for_dirt_and_not_for_an_owner_whose_time_is_up(t):
+def test_h12_a_transaction_waits_for_dirt_and_not_for_an_owner_whose_time_is_up(t):
     """H12: expired and dirty refuses it, expired and clean does not."""
     a = t.begin()
     a.put(every(pv=1))
@@ -68,7 +68,7 @@ def test_a_transaction_waits_for_dirt_and_not_for_an_owner_whose_time_is_up(t):
     t.check(every(pv=11))
 
 
-def test_nothing_removes_whole_rows_of_a_table_that_somebody_owns_columns_of(t):
+def test_h39_nothing_removes_whole_rows_of_a_table_that_somebody_owns_columns_of(t):
     """H39: truncate and overwrite are refused, and leave every bucket as it is; afterwards they are not."""
     a = t.begin()
     a.put(every(pv=1))

@@ -51,7 +51,7 @@ def test_a_token_lasts_beyond_a_restart_and_not_beyond_its_time(t):
         t.begin(attempt="run-1")
 
 
-def test_what_attempts_left_in_buckets_that_the_commit_does_not_name_is_undone(t, keys):
+def test_h29_what_attempts_left_in_buckets_that_the_commit_does_not_name_is_undone(t, keys):
     """H29: a failed attempt's rows go before the commit is written."""
     a = t.begin(attempt="r")
     one = a.begin_task(0, 1)
@@ -67,7 +67,7 @@ def test_what_attempts_left_in_buckets_that_the_commit_does_not_name_is_undone(t
     assert t.begin().record.state == b"s"
 
 
-def test_only_what_is_sealed_and_named_is_committed(t, keys):
+def test_h29_only_what_is_sealed_and_named_is_committed(t, keys):
     """H29: the named ticket is the bucket's, sealed, with the last put."""
     a = t.begin(attempt="r")
     task = a.begin_task(0, 1)
@@ -109,7 +109,7 @@ def test_the_first_put_of_a_newer_attempt_undoes_the_older_one_which_is_refused(
     assert t.rows()[keys[0]]["pv"] == 2
 
 
-def test_a_sealed_task_is_not_displaced(t, keys):
+def test_h34_a_sealed_task_is_not_displaced(t, keys):
     """H34: a copy that starts after the winner finished gets the winner's message, and wipes nothing."""
     a = t.begin(attempt="r")
     winner = a.begin_task(0, 1)
@@ -123,7 +123,7 @@ def test_a_sealed_task_is_not_displaced(t, keys):
     assert t.rows()[keys[0]]["pv"] == 1
 
 
-def test_a_sealed_task_is_not_displaced_by_one_that_a_restart_let_in(t, keys):
+def test_h34_a_sealed_task_is_not_displaced_by_one_that_a_restart_let_in(t, keys):
     """H34, after a restart: what the winner left is forgotten, that it is through is not."""
     a = t.begin(attempt="r")
     winner = a.begin_task(0, 1)
@@ -139,7 +139,7 @@ def test_a_sealed_task_is_not_displaced_by_one_that_a_restart_let_in(t, keys):
     assert t.rows()[keys[0]]["pv"] == 1
 
 
-def test_two_tasks_do_not_write_to_one_bucket(t, keys):
+def test_h37_two_tasks_do_not_write_to_one_bucket(t, keys):
     """H37: one task's undo would wipe the other's rows."""
     a = t.begin(attempt="r")
     one, two = a.begin_task(0, 1), a.begin_task(0, 2)

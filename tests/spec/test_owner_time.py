@@ -41,7 +41,7 @@ def timed(rack):
     return rack.create(schema=PLAIN, buckets=1, options=options)
 
 
-def test_a_row_whose_time_was_up_does_not_come_back(timed):
+def test_h31_a_row_whose_time_was_up_does_not_come_back(timed):
     """H31: nor as a half row that never expires."""
     now = datetime.fromtimestamp(timed.rack.clock.now_ms() / 1_000, UTC).replace(tzinfo=None)
     timed.put([{"k": key, "a": 1, "b": "x", "at": now} for key in (1, 2)])
@@ -57,7 +57,7 @@ def test_a_row_whose_time_was_up_does_not_come_back(timed):
     timed.check({2: {"b": "new"}})
 
 
-def test_rows_are_not_judged_by_a_time_that_may_be_taken_back(timed):
+def test_h31_rows_are_not_judged_by_a_time_that_may_be_taken_back(timed):
     """H31: expiry waits for the owner of its column, until its next commit, and then goes on."""
     now = datetime.fromtimestamp(timed.rack.clock.now_ms() / 1_000, UTC).replace(tzinfo=None)
     timed.put([{"k": 1, "b": "x"}, {"k": 2, "b": "x"}], columns=["b"])
@@ -77,7 +77,7 @@ def test_rows_are_not_judged_by_a_time_that_may_be_taken_back(timed):
 # --- the log that an undo needs
 
 
-def test_what_is_not_committed_holds_the_log(rack):
+def test_h36_what_is_not_committed_holds_the_log(rack):
     """H36: the log is kept from the first frame on that may be taken back, and no longer."""
     t = rack.create(buckets=1, options={"table.log.ttl": "1s"})
     a = t.begin()
@@ -96,7 +96,7 @@ def test_what_is_not_committed_holds_the_log(rack):
     assert t.table.describe()["offsets"]["0"]["start"] > start
 
 
-def test_an_owner_that_holds_too_much_log_is_undone_and_evicted(folder):
+def test_h36_an_owner_that_holds_too_much_log_is_undone_and_evicted(folder):
     """H36: the hold is never dropped with the dirt left in."""
     with open_rack(folder, log_segment_bytes=1, log_pinned_max_bytes=100) as rack:
         t = rack.create(buckets=1, options={"table.log.ttl": "1s"})
@@ -115,7 +115,7 @@ def test_an_owner_that_holds_too_much_log_is_undone_and_evicted(folder):
         assert not t.locks()
 
 
-def test_what_cannot_be_undone_is_said_and_kept_by_choice(rack):
+def test_h36_what_cannot_be_undone_is_said_and_kept_by_choice(rack):
     """H36: UndoImpossible names bucket and offsets, the owner stays dirty, release with keep is the way out."""
     t = rack.create(buckets=1, options={"table.log.ttl": "1s"})
     a = t.begin()
@@ -157,7 +157,7 @@ def _age(t):
 # --- without undo
 
 
-def test_without_undo_nothing_is_taken_back_and_no_delete_is_let_in(t):
+def test_h33_without_undo_nothing_is_taken_back_and_no_delete_is_let_in(t):
     """H33: fixed when the record is made, for functions that do not mind a replay; db.locks() says so."""
     a = t.begin(columns=["top"], undo="none")
     a.put(every(top=5))
@@ -177,13 +177,13 @@ def test_without_undo_nothing_is_taken_back_and_no_delete_is_let_in(t):
 
 
 @pytest.mark.parametrize("column", ["pv", "note", "title"])
-def test_without_undo_is_not_for_functions_that_a_replay_changes(t, column):
+def test_h33_without_undo_is_not_for_functions_that_a_replay_changes(t, column):
     """H33: sums, lists and last values are taken back, or not at all."""
     with pytest.raises(InvalidArgument, match="undo"):
         t.begin(columns=[column], undo="none")
 
 
-def test_without_undo_holds_no_log(rack):
+def test_h33_without_undo_holds_no_log(rack):
     """H33: what is never taken back needs none."""
     t = rack.create(buckets=1, options={"table.log.ttl": "1s"})
     a = t.begin(columns=["top"], undo="none")

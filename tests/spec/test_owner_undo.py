@@ -65,7 +65,7 @@ def test_every_function_is_taken_back_by_its_image(t, column, values):
     t.check(before)
 
 
-def test_all_columns_are_taken_back_exactly_also_rows_without_a_value(p):
+def test_h32_all_columns_are_taken_back_exactly_also_rows_without_a_value(p):
     """H32: under a lock of all columns undo is exact."""
     a = p.begin(columns=None)
     a.put([{"k": 1, "a": None, "b": None, "at": None}, {"k": 2, "a": 1, "b": None, "at": None}])
@@ -78,7 +78,7 @@ def test_all_columns_are_taken_back_exactly_also_rows_without_a_value(p):
     p.check({1: {}, 2: {"a": 1}})
 
 
-def test_undo_never_makes_a_row_without_values(p):
+def test_h32_undo_never_makes_a_row_without_values(p):
     """H32: under a lock of some columns such a row counts as absent; the zombie row of the field."""
     p.put([{"k": 1, "b": "x"}], columns=["b"])
     a = p.begin(columns=["a"])
@@ -182,7 +182,7 @@ def test_whole_rows_of_other_merge_engines_are_taken_back(rack, options):
 # --- where an undo begins and ends
 
 
-def test_what_was_undone_is_not_undone_again(t):
+def test_h30_what_was_undone_is_not_undone_again(t):
     """H30: fence 1 writes 5 and 6 and dies; fence 2 writes 5, commits it and dies: fence 1's 6 must not count."""
     one = t.begin()
     one.put(every(pv=1), 5)
@@ -266,7 +266,7 @@ def test_progress_is_told(t):
     assert t.engine.status()["owners"]["undone_rows"] == len(KEYS)
 
 
-def test_columns_change_only_after_the_undo_with_the_old_ones(t):
+def test_h25_columns_change_only_after_the_undo_with_the_old_ones(t):
     """H25: what was written in columns that are given up is taken back too."""
     a = t.begin(columns=["pv", "top"])
     a.put(every(pv=1, top=1))

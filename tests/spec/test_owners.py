@@ -27,7 +27,7 @@ def t(rack):
 # --- shared ground
 
 
-def test_each_put_has_a_frame_and_a_tag_of_its_own(t):
+def test_h1_each_put_has_a_frame_and_a_tag_of_its_own(t):
     """H1: one frame, one tag."""
     a, b = t.begin("a", ["pv"]), t.begin("b", ["top"])
 
@@ -41,7 +41,7 @@ def test_each_put_has_a_frame_and_a_tag_of_its_own(t):
     assert isinstance(third, PlainTag)
 
 
-def test_a_put_that_changes_nothing_leaves_a_frame_and_its_retry_does_nothing(t):
+def test_h2_a_put_that_changes_nothing_leaves_a_frame_and_its_retry_does_nothing(t):
     """H2: a no-op is remembered, also after a restart."""
     a = t.begin("a", ["top"])
     a.put({1: {"top": 5}}, seq=1)
@@ -55,7 +55,7 @@ def test_a_put_that_changes_nothing_leaves_a_frame_and_its_retry_does_nothing(t)
     t.check({1: {"top": 5}})
 
 
-def test_a_retry_of_an_undone_put_is_fenced_and_not_acknowledged(t):
+def test_h3_a_retry_of_an_undone_put_is_fenced_and_not_acknowledged(t):
     """H3: the fence is looked at before it is asked whether the put arrived."""
     a = t.begin()
     a.put({1: {"pv": 1}}, seq=1)
@@ -67,7 +67,7 @@ def test_a_retry_of_an_undone_put_is_fenced_and_not_acknowledged(t):
     t.check({})
 
 
-def test_a_held_back_retry_of_a_put_that_stands_is_answered_as_it_was(t):
+def test_h3_a_held_back_retry_of_a_put_that_stands_is_answered_as_it_was(t):
     """H3: within one fence nothing is taken back, so what arrived is told, also when its epoch is over."""
     a = t.begin()
     ends = a.put({1: {"pv": 1}}, 5, seq=1)
@@ -80,7 +80,7 @@ def test_a_held_back_retry_of_a_put_that_stands_is_answered_as_it_was(t):
     t.check({1: {"pv": 3}})
 
 
-def test_columns_are_judged_before_the_retry(t):
+def test_h3_columns_are_judged_before_the_retry(t):
     """H3: a put beyond its columns is refused, whatever its count says."""
     a = t.begin()
     a.put({1: {"pv": 1}}, seq=1)
@@ -89,7 +89,7 @@ def test_columns_are_judged_before_the_retry(t):
         a.put({1: {"top": 1}}, seq=1, columns=("top",))
 
 
-def test_a_retry_older_than_what_is_remembered_is_no_guess(t):
+def test_h3_a_retry_older_than_what_is_remembered_is_no_guess(t):
     """H3: neither acknowledged nor done again."""
     a = t.begin()
     for seq in range(1, 9):
@@ -99,7 +99,7 @@ def test_a_retry_older_than_what_is_remembered_is_no_guess(t):
         a.put({1: {"pv": 1}}, seq=1)
 
 
-def test_a_late_put_within_the_remembered_ones_is_done_and_the_last_stays_the_last(t):
+def test_h3_a_late_put_within_the_remembered_ones_is_done_and_the_last_stays_the_last(t):
     """H3: counts of one bucket may come out of order; the commit names the greatest."""
     a = t.begin()
     a.put({1: {"pv": 1}}, seq=1)
@@ -114,7 +114,7 @@ def test_a_late_put_within_the_remembered_ones_is_done_and_the_last_stays_the_la
 # --- who may begin
 
 
-def test_a_table_whose_changelog_lacks_what_was_replaced_has_no_owners(rack):
+def test_h21_a_table_whose_changelog_lacks_what_was_replaced_has_no_owners(rack):
     """H21: the table needs changelog.image=FULL."""
     t = rack.create(schema=PLAIN, options={"table.changelog.image": "wal"})
 
@@ -122,7 +122,7 @@ def test_a_table_whose_changelog_lacks_what_was_replaced_has_no_owners(rack):
         t.begin(columns=["a"])
 
 
-def test_a_log_table_has_no_owners(rack):
+def test_h21_a_log_table_has_no_owners(rack):
     """H21: nor has a table without rows."""
     t = rack.create(schema=kolk.Schema([kolk.Column("a", "int")]))
 
@@ -130,7 +130,7 @@ def test_a_log_table_has_no_owners(rack):
         t.begin(columns=["a"])
 
 
-def test_a_column_goes_with_the_one_that_decides_about_it(rack):
+def test_h22_a_column_goes_with_the_one_that_decides_about_it(rack):
     """H22: a set of columns is closed under max_by and its like."""
     by = "max_by(by = 'at')"
     schema = kolk.Schema(

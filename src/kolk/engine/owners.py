@@ -184,9 +184,10 @@ class Owners:
     def rest(self, info: TableInfo, number: int, fence: int) -> None:
         """Let the columns go, once what is uncommitted is taken back. What was committed is remembered. Idempotent."""
         with self._still(info.id), self._mutex(info.id, number):
-            lock = self.locks.of(info.id).get(number)
-            if lock is not None and lock.record.fence == fence:
-                self._withdrawn(info, lock.record)
+            record = self._numbered(info.id, number)
+            # Also if its time was up, and its columns were free: after a restart it would have them again.
+            if record is not None and record.fence == fence and record.has_columns:
+                self._withdrawn(info, record)
 
     def release(
         self, info: TableInfo, name: str, fence: int | None = None, *, number: int | None = None, keep: bool = False
@@ -292,12 +293,12 @@ class Owners:
 
     def explained(self, table: TableId, number: int, error: Fenced) -> Fenced | OwnerRolledBack:
         """Why somebody is fenced: an owner that was evicted is told so."""
-        for record in list(self._records.values()):
-            if (record.table, record.number) == (table, number) and record.evicted:
-                return OwnerRolledBack(
-                    f"{record.name!r} was taken back to its last commit, epoch {record.committed}; begin again, and"
-                    " write again what came after"
-                )
+        record = self._numbered(table, number)
+        if record is not None and record.evicted:
+            return OwnerRolledBack(
+                f"{record.name!r} was taken back to its last commit, epoch {record.committed}; begin again, and"
+                " write again what came after"
+            )
         return error
 
     def store(self, record: OwnerRecord) -> None:
@@ -321,6 +322,10 @@ class Owners:
                 held.enter_context(self.alone(known))
                 known = self._records.get((table, name))
             yield known
+
+    def _numbered(self, table: TableId, number: int) -> OwnerRecord | None:
+        known = list(self._records.values())
+        return next((record for record in known if (record.table, record.number) == (table, number)), None)
 
     def _mutex(self, table: TableId, number: int) -> threading.RLock:
         with self._making:
