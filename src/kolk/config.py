@@ -84,6 +84,15 @@ class EngineConfig:
     owner_abandon_seconds: float = 86_400.0
     """How long after its time an owner of columns is waited for, before what it has not committed is taken back and its
     columns are free (``column-lock.abandon-after``)."""
+    owner_retention_seconds: float = 365 * 86_400.0
+    """How long an owner that has let its columns go, with nothing left uncommitted, is remembered: one that comes back
+    later is taken for a new one."""
+    owners_per_table_max: int = 1_000
+    """Most owners that are remembered of one table, whether they have columns now or not. Every put looks at those that
+    have."""
+    owners_max: int = 10_000
+    """Most owners that are remembered in all, each with up to 64 KiB of state in memory. Above it new ones are refused;
+    none is forgotten before its time."""
     txn_open_ttl_seconds: float = 600.0
     """How long rows that are being staged for a transaction wait for more of them."""
     txn_staging_ttl_seconds: float = 86_400.0

@@ -38,6 +38,7 @@
     │   ├── TooManyScans          as many scans are open as may be; wait and retry
     │   ├── TooManyLeases         there are as many leases as may be
     │   ├── TooManyStagings       as much is staged for transactions as may be
+    │   ├── TooManyOwners         as many owners of columns are remembered as may be
     │   ├── FollowerTaken         a newer reader goes on in this follower's name
     │   ├── Stopped               the bucket stopped after a disk failure; reopen the database
     │   │   └── OutcomeUnknown      it stopped while this very put was under way
@@ -375,6 +376,13 @@ class TooManyStagings(Unavailable):
     """As much is staged for transactions as may be; commit or discard some of it."""
 
     code, retriable = 36, True
+
+
+class TooManyOwners(Unavailable):
+    """As many owners of columns are remembered as may be, of one table or in all. Let a job keep its name from run to
+    run, and release the owners that are over."""
+
+    code = 39
 
 
 class FollowerTaken(Unavailable):

@@ -48,6 +48,7 @@ def test_an_owner_that_dies_goes_on_as_if_it_had_not_and_the_other_one_notices_n
         clock.advance(seconds=TTL + 1)
         [a] = check_recovery(db, engine, "a")
         assert a.record.fence > 1 or action == "release", "only who was released is forgotten"
+    check_sound(owned)
     write_figures("kill -9 at a step of an owner", times=1, lost=0, duplicated=0)
 
 
@@ -58,7 +59,7 @@ def test_two_owners_that_die_together_go_on_each_from_its_own_commit(owned, acti
     engine, db = opened(owned, CONFIG, clock=ManualClock())
     with db:
         check_recovery(db, engine, *OWNED)
-    check_sound(folder)
+    check_sound(owned)
     write_figures("kill -9 at a step of an owner", times=1, lost=0, duplicated=0)
 
 

@@ -31,7 +31,7 @@ def test_what_is_committed_stands_and_the_rest_is_taken_back_when_the_block_ends
             with pytest.raises(Closed):
                 await w.put({"k": 1, "pv": 10})
 
-            again = await table.writer(columns=["pv"], state=state)
+            again = await table.writer(state=state)
             assert (again.committed, again.epoch, again.user_state) == (0, 1, b"here")
             await again.release()
             async with table.writer("job", ["pv"]) as w:
@@ -102,9 +102,10 @@ def test_a_writer_that_is_detached_takes_nothing_back(opened):
             table = await db.create_table("t", SCHEMA)
             async with table.writer("job", ["pv"]) as w:
                 await w.put({"k": 1, "pv": 1})
+                state = w.state(0)
                 await w.detach()
             assert await summed(table) == {1: 1}
-            async with table.writer("job", ["pv"], resume_epoch=0) as w:
+            async with table.writer(state=state) as w:
                 assert w.committed == 0
             assert await summed(table) == {1: 1}
 

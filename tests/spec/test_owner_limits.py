@@ -3,10 +3,10 @@
 import shutil
 
 import pytest
-from tests.spec.owned import PLAIN, Owned, open_rack
+from tests.spec.owned import PLAIN, TTL, Owned, open_rack
 
 import kolk
-from kolk.errors import ColumnLockConflict, InvalidArgument, TooLarge
+from kolk.errors import ColumnLockConflict, InvalidArgument, OwnerRolledBack, TooLarge, TooManyOwners
 
 
 @pytest.fixture
@@ -175,3 +175,92 @@ def views(t):
     info = t.table.info
     with t.engine._tablets.use_one(info, info.bucket_ids[0]) as tablet:
         return tablet.owners()
+
+
+# --- how many are remembered
+
+
+def ended(t, name, columns=("pv",)):
+    """An owner that has committed and let go."""
+    a = t.begin(name, columns)
+    a.commit(0, {})
+    a.rest()
+
+
+def test_a_table_remembers_so_many_owners_and_no_more(folder, form):
+    """Those that are known come and go as before; a new one is told which of them it may be time to release."""
+    with open_rack(folder, form, owners_per_table_max=3) as rack:
+        t, u = rack.create("t"), rack.create("u")
+        ended(t, "old")
+        rack.clock.advance(seconds=1)
+        ended(t, "older no more")
+        b = t.begin("b", ["top"])
+        b.put({1: {"top": 1}})
+        rack.clock.advance(seconds=TTL)
+
+        with pytest.raises(TooManyOwners, match=r"owners_per_table_max.*'old', 'older no more'$") as caught:
+            t.begin("new", ["top"])
+        assert not caught.value.retriable
+        assert set(t.locks()) == {"b"}  # a begin that is refused takes nobody's columns
+        t.begin("old", reset=True)
+        u.begin("new")
+        assert rack.engine.status()["owners"]["remembered"] == 4
+
+        assert rack.db.release_lock("t", "older no more")
+        t.begin("new", ["top"])
+
+
+def test_a_database_remembers_so_many_owners_and_no_more(folder, form):
+    with open_rack(folder, form, owners_max=2) as rack:
+        t, u = rack.create("t"), rack.create("u")
+        ended(t, "a")
+        u.begin("a")
+        rack.reopen()
+
+        with pytest.raises(TooManyOwners, match="owners_max"):
+            t.begin("b")
+        t.begin("a")
+        rack.db.drop_table("u")
+        t.begin("b", ["top"])
+
+
+def test_an_owner_that_has_let_go_is_forgotten_after_a_year(t):
+    """Also one whose time was up with everything committed; after a restart as before."""
+    ended(t, "a")
+    b = t.begin("b", ["top"])
+    b.commit(0, {})
+    t.rack.clock.advance(seconds=TTL)
+    t.put([{"k": 1, "top": 1}], columns=["top"])
+    t.rack.clock.advance(seconds=365 * 86_400 - TTL)
+    t.engine.reap()
+    assert t.engine.owners.remembered == 2
+    t.rack.clock.advance(seconds=1)
+
+    t.engine.reap()
+
+    assert t.engine.owners.remembered == 0
+    assert not t.engine._meta.list("owner/")
+    t.rack.reopen()
+    assert t.begin("a").record.committed == -1
+
+
+def test_an_owner_is_not_forgotten_while_it_has_something_to_hear_or_columns(t):
+    """One that was taken back has to be told, however late; one that comes back has its year anew."""
+    told = t.begin("told", ["pv"])
+    told.put({1: {"pv": 1}}, 5)
+    t.rack.clock.advance(seconds=TTL)
+    t.begin("other", ["pv"]).rest()
+    ended(t, "back", ["top"])
+    t.rack.clock.advance(seconds=200 * 86_400)
+    ended(t, "back", ["top"])
+    idle = t.begin("idle", ["note"])
+    idle.commit(0, {})
+    t.rack.clock.advance(seconds=200 * 86_400)
+
+    for _ in range(2):
+        t.engine.reap()
+
+    assert t.engine.owners.remembered == 3
+    with pytest.raises(OwnerRolledBack):
+        t.begin("told", ["pv"], resume_epoch=5)
+    assert (t.begin("back", ["top"]).record.committed, t.begin("idle", ["note"]).record.committed) == (0, 0)

@@ -4,7 +4,16 @@ import pytest
 from tests.spec.owned import PLAIN, TTL, open_rack
 
 import kolk
-from kolk.errors import Closed, InvalidArgument, LockExpired, OwnerRolledBack, SchemaChanged, TableNotFound
+from kolk.errors import (
+    Closed,
+    CommitMismatch,
+    CommitPointGone,
+    InvalidArgument,
+    LockExpired,
+    OwnerRolledBack,
+    SchemaChanged,
+    TableNotFound,
+)
 
 
 @pytest.fixture
@@ -191,6 +200,97 @@ def test_columns_that_no_writer_can_have_are_refused(p, columns):
 
 class Killed(Exception):
     """What ends a job in the middle."""
+
+
+def test_a_state_that_was_saved_before_the_commit_keeps_its_epoch(t):
+    """The checkpoint has the state of the epoch, and the job dies before it comes to commit it."""
+    w = t.table.writer("a", ["pv"])
+    w.put([{"k": 1, "pv": 1}])
+    w.commit()
+    w.put([{"k": 1, "pv": 2}], epoch=7)
+    saved = w.state(7)
+    w.put([{"k": 1, "pv": 50}], epoch=8)
+    w.detach()
+
+    with t.table.writer(state=saved) as w:
+        assert (w.owner, w.committed, w.epoch) == ("a", 7, 8)
+        t.put([{"k": 1, "top": 1}], columns=["top"])  # it has its own columns, and no others
+        w.put([{"k": 1, "pv": 4}])
+        w.commit()
+
+    t.check({1: {"pv": 7, "top": 1}})
+
+
+def test_a_state_goes_on_after_the_last_commit_with_the_same_columns_and_the_same_undo(t):
+    with t.table.writer("a", ["top"], undo="none") as w:
+        w.commit(3)
+        state = w.state()
+
+    with t.table.writer(state=state) as w:
+        assert (w.owner, w.committed) == ("a", 3)
+        assert [(lock.columns, lock.undo) for lock in t.rack.db.locks()] == [(("top",), "none")]
+
+
+def test_a_state_of_all_columns_has_all_of_them_and_columns_that_are_named_win(t):
+    with t.table.writer("a") as w:
+        w.commit()
+        state = w.state()
+
+    with t.table.writer(state=state):
+        assert t.locks()["a"].columns is None
+    with t.table.writer("other", ["pv", "top"], state=state, resume_epoch=5) as w:
+        assert (w.owner, w.committed, t.locks()["a"].columns) == ("a", 0, ("pv", "top"))
+
+
+def test_a_state_is_of_an_epoch_that_is_there_whole_and_can_be_gone_back_to(t):
+    w = t.table.writer("a", ["pv"])
+    w.put([{"k": 1, "pv": 1}], epoch=5)
+    w.commit(5)
+    with pytest.raises(InvalidArgument):
+        w.state(4)
+    with pytest.raises(InvalidArgument):
+        w.state(-1)
+    w._unsure = (6, 9)  # a put that is in doubt
+    with pytest.raises(CommitMismatch):
+        w.state(6)
+    w.close()
+
+    with pytest.raises(Closed):
+        w.state(6)
+    assert '"epoch": 5' in w.state()
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_state_from_before_what_is_committed_is_not_gone_on_from(t, epochs):
+    """Also one from before the first commit: what came after it would be written twice."""
+    states = []
+    with t.table.writer("a", ["pv"]) as w:
+        for _ in range(epochs):
+            states.append(w.state())
+            w.put([{"k": 1, "pv": 1}])
+            w.commit()
+
+    with pytest.raises(CommitPointGone):
+        t.table.writer(state=states[-1])
+
+    assert not t.locks()
+    t.check({1: {"pv": epochs}})
+
+
+@pytest.mark.parametrize("state", ["", "no", "[]", "{}", 7, '{"owner": "a", "table": 1, "epoch": 1}'])
+def test_a_text_that_is_no_state_is_refused(t, state):
+    with pytest.raises(InvalidArgument, match="state"):
+        t.table.writer(state=state)
+
+
+def test_a_state_is_of_its_own_table_and_not_of_one_that_was_made_anew(t):
+    with t.table.writer("a", ["pv"]) as w:
+        state = w.state()
+    t.rack.db.drop_table("t")
+    t = t.rack.create("t")
+
+    with pytest.raises(InvalidArgument, match="another table"):
+        t.table.writer(state=state)
 
 
 def _detach_and_fail(w):

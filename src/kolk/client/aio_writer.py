@@ -41,9 +41,9 @@ class AsyncWriter:
         """See ``Writer.user_state``."""
         return self._inner.user_state
 
-    def state(self) -> str:
+    def state(self, epoch: int | None = None) -> str:
         """See ``Writer.state``; nobody is asked for it, so it is not awaited."""
-        return self._inner.state()
+        return self._inner.state(epoch)
 
     async def put(
         self,

@@ -389,8 +389,9 @@ class Table(Handle):
 
         Beginning takes back what an earlier writer of this name has not committed; ``resume_epoch`` is the last epoch
         that a job knows as done from a checkpoint of its own. The lock is renewed in the background, every third of its
-        ``ttl``. ``state`` goes on where ``writer.state()`` was taken; name the columns with it. ``undo="none"`` is for
-        functions that a replay does not change. A ``stream`` says what the epochs belong to, and ``reset`` forgets it.
+        ``ttl``. ``state`` goes on where ``writer.state()`` was taken: it says who, up to which epoch and, unless they
+        are named, with which columns. ``undo="none"`` is for functions that a replay does not change. A ``stream`` says
+        what the epochs belong to, and ``reset`` forgets it.
         """
         return written(
             self._link,

@@ -21,6 +21,7 @@ from kolk.client.writes import delete_write, named_columns, put_write, targets_o
 from kolk.errors import (
     Closed,
     CommitMismatch,
+    CommitPointGone,
     Fenced,
     InvalidArgument,
     KolkError,
@@ -44,6 +45,7 @@ from kolk.runtime.ticker import Ticker
 
 WRITER_TTL = "60s"
 _TURNS = 3
+_STATE_KEYS = {"owner", "table", "epoch", "columns", "undo"}
 
 
 class Writer:
@@ -133,9 +135,27 @@ class Writer:
         self._epoch = max(self._epoch, epoch + 1)
         self._seqs = {each: seqs for each, seqs in self._seqs.items() if each > epoch}
 
-    def state(self) -> str:
-        """What another process needs to go on after the last commit, in JSON: see ``table.writer(state=...)``."""
-        return json.dumps({"owner": self.owner, "table": self._table.info.id, "epoch": self.committed})
+    def state(self, epoch: int | None = None) -> str:
+        """What another process needs to go on after this epoch, in JSON: see ``table.writer(state=...)``.
+
+        By default that is the last commit. A job that keeps it in a checkpoint of its own names the epoch that the
+        checkpoint decides about, once all of it is acknowledged, and before ``commit``: it stands then also if the
+        commit is never made.
+        """
+        if epoch is not None:
+            self._check_open(is_commit=True)
+            self._check_sure(None)
+            if check_epoch(epoch) < self._record.committed:
+                raise InvalidArgument(f"epoch {self.committed} is committed, so nobody goes on after {epoch} any more")
+        record = self._record
+        known = {
+            "owner": record.name,
+            "table": record.table,
+            "epoch": self.committed if epoch is None else epoch,
+            "columns": record.names(self._table.schema),
+            "undo": record.undo.value,
+        }
+        return json.dumps(known)
 
     def close(self) -> None:
         """Take back what is not committed, and let the columns go. Idempotent; of a table that was dropped nothing is
@@ -207,7 +227,7 @@ class Writer:
             return targets_of(schema, columns)
         if not own:
             raise InvalidArgument(f"the columns of {self.owner!r} were all dropped; begin again with others")
-        names = named_columns(schema, columns) or own
+        names = named_columns(schema, own if columns is None else columns) or ()
         return tuple(column.name for column in schema.value_columns if column.name in names)
 
     def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:
@@ -276,14 +296,16 @@ def written(
     stream: str,
     reset: bool,
 ) -> Writer:
-    """A writer that has begun. A state says who, and up to where; it wins over what else is said."""
+    """A writer that has begun. A state says who, and up to where, and wins over what else is said of that; columns that
+    are named win over those of the state, since a job may be changed between two runs."""
     if state is not None:
         known = _read_state(state)
-        if known.get("table") != table.info.id:
+        if known["table"] != table.info.id:
             raise InvalidArgument(
                 f"this state is of another table than {table.name}, or of one before it was made anew"
             )
-        owner, resume_epoch = known.get("owner"), known.get("epoch")
+        owner, resume_epoch, undo = known["owner"], known["epoch"], known["undo"]
+        columns = known["columns"] if columns is None else columns
     claim = Claim(
         owner=check_owner(owner),
         columns=named_columns(table.schema, columns),
@@ -293,7 +315,14 @@ def written(
         undo=UndoMode.parse(undo),
         reset=reset,
     )
-    return Writer(link, table, claim)
+    writer = Writer(link, table, claim)
+    if state is not None and resume_epoch is None and writer.committed is not None:
+        writer.close()
+        raise CommitPointGone(
+            f"this state is from before the first commit of {writer.owner!r}, and {writer.committed} is committed here,"
+            " which cannot be taken back; begin without a state, and go on after that"
+        )
+    return writer
 
 
 def _read_state(state: str) -> Mapping[str, Any]:
@@ -301,7 +330,7 @@ def _read_state(state: str) -> Mapping[str, Any]:
         found = json.loads(state)
     except (TypeError, ValueError):
         found = None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not found.keys() >= _STATE_KEYS or not isinstance(found["undo"], str):
         raise InvalidArgument("state is what writer.state() gave, a JSON text")
     return found
 

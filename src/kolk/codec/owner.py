@@ -40,6 +40,7 @@ def encode_owner(record: OwnerRecord) -> bytes:
             "past": record.past,
             "tickets": record.tickets,
             "restored": record.is_restored,
+            "used_ms": record.used_ms,
         }
     )
 
@@ -66,6 +67,7 @@ def decode_owner(value: bytes) -> OwnerRecord:
             past=tuple(found["past"]),
             tickets=found["tickets"],
             is_restored=found["restored"],
+            used_ms=found["used_ms"],
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupted(f"the record of an owner cannot be read: {error}") from error

@@ -1,9 +1,15 @@
 """Whether an owner may have what it asks for, as far as its table and its own past decide: pure functions."""
 
-from kolk.errors import CommitPointGone, InvalidArgument, OwnerRolledBack, StreamChanged
+from collections.abc import Collection
+
+from kolk.config import EngineConfig
+from kolk.errors import CommitPointGone, InvalidArgument, OwnerRolledBack, StreamChanged, TooManyOwners
 from kolk.model.options import ChangelogImage
 from kolk.model.owner import Claim, OwnerRecord, UndoMode, is_replayable
 from kolk.model.table import TableInfo
+
+_NAMED = 3
+"""Of so many owners that nobody may need any more the names are told."""
 
 
 def is_of(record: OwnerRecord, fence: int) -> bool:
@@ -38,6 +44,21 @@ def check_known(known: OwnerRecord, claim: Claim) -> None:
             f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: what came after"
             " was taken back, or came after the backup that this is of. Begin without resume_epoch, and write it again"
         )
+
+
+def check_room(records: Collection[OwnerRecord], info: TableInfo, config: EngineConfig) -> None:
+    """Raise TooManyOwners if one more would be too many, for its table or in all."""
+    own = [record for record in records if record.table == info.id]
+    advice = "let each job keep its name from run to run, and forget those that are over with `kolk lock release`"
+    if len(own) >= config.owners_per_table_max:
+        idle = sorted((record for record in own if not record.has_columns), key=lambda record: record.used_ms)
+        such = f", such as {', '.join(repr(record.name) for record in idle[:_NAMED])}" if idle else ""
+        raise TooManyOwners(
+            f"{len(own):,} owners of {info.name} are remembered, and no more may be (owners_per_table_max); {advice}"
+            f"{such}"
+        )
+    if len(records) >= config.owners_max:
+        raise TooManyOwners(f"{len(records):,} owners are remembered, and no more may be (owners_max); {advice}")
 
 
 def check_table(info: TableInfo, claim: Claim) -> None:

@@ -480,7 +480,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
             locks,
             OwnedBuckets(self._tablets, self._partitions, self._clock),
             self._clock,
-            self.config.owner_abandon_seconds,
+            self.config,
             self._catalog.by_id,
             tables,
         )

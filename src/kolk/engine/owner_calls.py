@@ -39,7 +39,7 @@ class OwnerCalls(ABC):
         """Write as an owner."""
         check_tag(tag)
         try:
-            self.owners.check_writer(table, tag)
+            self.owners.check_writer(self.table_by_id(table).id, tag)
             return self.put(table, write, tag)
         except (Fenced, LockExpired, PartialPut) as error:
             if not isinstance(error, PartialPut) or _is_fenced(error):

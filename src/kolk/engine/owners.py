@@ -27,7 +27,8 @@ from copy import copy
 from dataclasses import replace
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
-from kolk.engine.claims import check_known, check_table, is_as_judged, is_of, union_of
+from kolk.config import EngineConfig
+from kolk.engine.claims import check_known, check_room, check_table, is_as_judged, is_of, union_of
 from kolk.engine.lock_table import LockTable
 from kolk.engine.owned_buckets import OnProgress, OwnedBuckets
 from kolk.errors import (
@@ -73,7 +74,7 @@ class Owners:
         locks: LockTable,
         buckets: OwnedBuckets,
         clock: Clock,
-        abandon_seconds: float,
+        config: EngineConfig,
         newest: Callable[[TableId], TableInfo],
         tables: Sequence[TableInfo],
     ) -> None:
@@ -81,7 +82,7 @@ class Owners:
         self.locks = locks
         self.buckets = buckets
         self._clock = clock
-        self._abandon_seconds = abandon_seconds
+        self._config = config
         self._newest = newest
         self._making = threading.Lock()
         # Guarded by _making, as are the last number and whether it is too low.
@@ -125,6 +126,8 @@ class Owners:
             if known is not None and not claim.reset:
                 check_known(known, claim)
             self.buckets.look(info)  # while what they have can still be told from what is given out here
+            if known is None:  # of several tables at once a few too many may be let in
+                check_room(list(self._records.values()), info, self._config)
             self._make_way(info, claim.owner, columns)
             if known is not None and claim.reset:
                 self.release(info, claim.owner)
@@ -244,19 +247,23 @@ class Owners:
             yield
 
     def reap(self) -> None:
-        """Take back what nobody came back for in a long time; what cannot be is tried again after as long."""
+        """Take back what nobody came back for in a long time, and forget who has let go a very long time ago. What
+        cannot be taken back is tried again after as long."""
         now = self._clock.monotonic()
-        before = now - self._abandon_seconds
+        before = now - self._config.owner_abandon_seconds
+        before_ms = self._clock.now_ms() - self._config.owner_retention_seconds * 1_000
         for record in list(self._records.values()):
             lock = self.locks.of(record.table).get(record.number)
-            if lock is None or lock.expires > before:
-                self._tried.pop(record.number, None)
-            elif self._tried.get(record.number, before) <= before:
-                self._tried[record.number] = now
-                try:
+            try:
+                if lock is None or lock.expires > before:
+                    self._tried.pop(record.number, None)
+                    if lock is None and not record.evicted and record.used_ms < before_ms:
+                        self._forget_idle(record)
+                elif self._tried.get(record.number, before) <= before:
+                    self._tried[record.number] = now
                     self.evict(self._newest(record.table), record)
-                except KolkError as error:
-                    _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
+            except KolkError as error:
+                _log.warning("%r has left its columns, and is not taken back: %s", record.name, error)
 
     def listed(self, infos: Sequence[TableInfo]) -> list[OwnerInfo]:
         """The locks of these tables, by table and owner."""
@@ -275,7 +282,12 @@ class Owners:
                 dirty += [lock] if self.buckets.dirt(self._newest(lock.record.table), lock.record) else []
         expired, abandoned = sum(map(self._is_over, locks)), sum(map(self._is_over, dirty))
         return replace(
-            self.tally.counts, locks=len(locks), live=len(locks) - expired, dirty=len(dirty), abandoned=abandoned
+            self.tally.counts,
+            locks=len(locks),
+            live=len(locks) - expired,
+            dirty=len(dirty),
+            abandoned=abandoned,
+            remembered=len(self._records),
         )
 
     def drop_table(self, table: TableId) -> None:
@@ -343,7 +355,8 @@ class Owners:
         return error
 
     def store(self, record: OwnerRecord) -> None:
-        """Write the record of an owner, durably."""
+        """Write the record of an owner, durably, with the time of it."""
+        record = replace(record, used_ms=self._clock.now_ms())
         self._meta.write([self._meta.replacement(owner_key(record), encode_owner(record))])
         self._records[record.table, record.name] = record
 
@@ -377,6 +390,13 @@ class Owners:
         del self._records[record.table, record.name]
         with self._making:
             self._mutexes.pop((record.table, record.number), None)
+
+    def _forget_idle(self, judged: OwnerRecord) -> None:
+        """Forget an owner, unless it has come back since it was judged. One that was evicted is not forgotten: it has
+        yet to be told."""
+        with self._named(judged.table, judged.name) as record:
+            if record is not None and is_as_judged(record, judged):
+                self._forget(record)
 
     def _is_over(self, lock: Lock) -> bool:
         return not lock.is_live(self._clock.monotonic())

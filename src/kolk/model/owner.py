@@ -71,6 +71,8 @@ class OwnerRecord:
     """How many tickets its tasks were given."""
     is_restored: bool = False
     """Whether it came out of a backup, and has not begun since."""
+    used_ms: int = 0
+    """When it last began, committed or let its columns go."""
 
     @property
     def has_columns(self) -> bool:
@@ -153,6 +155,8 @@ class OwnerInfo:
 class OwnerCounts:
     """The locks that there are, and what became of owners since the start."""
 
+    remembered: int = 0
+    """The owners that are known, whether they have columns or not."""
     locks: int = 0
     live: int = 0
     """Those of the locks whose time is not up."""

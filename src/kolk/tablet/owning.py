@@ -32,16 +32,7 @@ from kolk.errors import (
 )
 from kolk.merge.prepared import Prepared
 from kolk.model.ids import OwnerTag, UndoTag, WriteTag
-from kolk.model.owner import (
-    EPOCH_MAX,
-    Lock,
-    Locks,
-    OwnerRecord,
-    UndoMode,
-    ids_of,
-    is_replayable,
-    partition_of,
-)
+from kolk.model.owner import EPOCH_MAX, Lock, Locks, OwnerRecord, UndoMode, ids_of, is_replayable, partition_of
 from kolk.model.schema import Schema
 from kolk.model.write import Action
 
