@@ -30,7 +30,7 @@ def checksum_of(rows: pa.RecordBatch, columns: Sequence[Column]) -> int:
     for start in range(0, rows.num_rows, _ROWS):
         piece = rows.slice(start, _ROWS)
         parts = fields.parts(np.zeros(piece.num_rows, fields.head), piece.columns)
-        total = added(total, int(_hashes(parts).sum(dtype=np.uint64)))
+        total = added(total, int(hashes_of(parts).sum(dtype=np.uint64)))
     return total
 
 
@@ -39,8 +39,8 @@ def added(one: int, other: int) -> int:
     return (one + other) & _MASK
 
 
-def _hashes(parts: Sequence[pa.BinaryArray]) -> Words:
-    """The hash of each row, given its parts, which say themselves how long they are."""
+def hashes_of(parts: Sequence[pa.BinaryArray]) -> Words:
+    """The hash of each row, given its parts. Zeros at the end do not count, unless the parts say how long they are."""
     lengths = sum(np.diff(binary_offsets(part)).astype(np.int64) for part in parts)
     filling = np.append(0, np.cumsum(-lengths % _WORD_BYTES))
     values = joined([*parts, binary_of(bytes(filling[-1]), filling)])
