@@ -47,11 +47,11 @@ def _pieces(rows: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[Words]:
     fields = Fields(columns)
     for start in range(0, rows.num_rows, _ROWS):
         piece = rows.slice(start, _ROWS)
-        yield _hashes(fields.parts(np.zeros(piece.num_rows, fields.head), piece.columns))
+        yield hashes_of(fields.parts(np.zeros(piece.num_rows, fields.head), piece.columns))
 
 
-def _hashes(parts: Sequence[pa.BinaryArray]) -> Words:
-    """The hash of each row, given its parts, which say themselves how long they are."""
+def hashes_of(parts: Sequence[pa.BinaryArray]) -> Words:
+    """The hash of each row, given its parts. Zeros at the end do not count, unless the parts say how long they are."""
     lengths = sum(np.diff(binary_offsets(part)).astype(np.int64) for part in parts)
     filling = np.append(0, np.cumsum(-lengths % _WORD_BYTES))
     values = joined([*parts, binary_of(bytes(filling[-1]), filling)])

@@ -10,13 +10,14 @@ any function; no function is ever inverted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.codec.buffers import Mask, valid_mask
+from kolk.codec.buffers import Mask, Rows, valid_mask
+from kolk.codec.checksum import hashes_of
+from kolk.codec.key import KeyCodec, group_starts, sort_order
 from kolk.codec.versions import RowCodecs
 from kolk.model.change import ChangeKind
 from kolk.model.defaults import default_values
@@ -42,50 +43,50 @@ class Images:
         self._schema = codec.schema
         self._own = own
         self._part, self._parts = part, parts
-        self._batches: list[pa.RecordBatch] = []
-        # Where the first image of a key is, and whether there was none.
-        self._found: dict[bytes, tuple[int, int, bool]] = {}
+        # Of each frame the rows before its changes, their keys, and whether there was none.
+        self._images: list[pa.RecordBatch] = []
+        self._keys: list[pa.BinaryArray] = []
+        self._absent: list[Mask] = []
+        self._count = 0
+        # The keys that the store itself removed, and how many changes were before that.
+        self._removed: list[pa.BinaryArray] = []
+        self._before: list[Rows] = []
 
     def take(self, rows: pa.RecordBatch, schema: Schema) -> None:
         """A frame of the owner: rows behind their ``__op``, of one version of the schema."""
-        ops = rows.column(0).to_numpy()
-        shown = ops != ChangeKind.UPDATE_AFTER  # the row before it says what it replaced
-        table = pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema.arrow).filter(pa.array(shown))
-        number, kinds = len(self._batches), ops[shown].tolist()
-        chosen: list[int] = []
-        for place, key in enumerate(self._keys(table, schema)):
-            if self._is_mine(key) and key not in self._found:
-                self._found[key] = (number, len(chosen), kinds[place] == ChangeKind.INSERT)
-                chosen.append(place)
-        table = table.take(pa.array(chosen, pa.int64()))
-        self._batches.append(translated(table, schema, self._schema.columns) if schema.id != self._schema.id else table)
+        # The row before an update says what it replaced.
+        rows, keys = self._mine(rows.filter(pc.not_equal(rows.column(0), int(ChangeKind.UPDATE_AFTER))), schema)
+        table = pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema.arrow)
+        self._images.append(translated(table, schema, self._schema.columns) if schema.id != self._schema.id else table)
+        self._keys.append(keys)
+        self._absent.append(rows.column(0).to_numpy() == ChangeKind.INSERT)
+        self._count += len(keys)
 
     def remove(self, rows: pa.RecordBatch, schema: Schema) -> None:
         """A frame of the store itself: what it removed is gone, whatever stood there before."""
-        table = pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema.arrow)
-        for key in self._keys(table, schema):
-            if key in self._found:
-                number, place, _ = self._found[key]
-                self._found[key] = (number, place, True)
+        _, keys = self._mine(rows, schema)
+        self._removed.append(keys)
+        self._before.append(np.full(len(keys), self._count))
 
-    def writes(self, stored: Callable[[list[bytes]], pa.BinaryArray]) -> Iterator[Write]:
-        """What to write, given what is stored under keys now: the rows that come back, or change, and those that go.
+    def writes(self, stored: Callable[[list[bytes]], pa.BinaryArray]) -> Iterator[tuple[Write, pa.BinaryArray]]:
+        """What to write, given what is stored under keys now: the rows that come back, or change, and those that go;
+        each in the order of the keys, and with what is stored under them.
 
         All of them whole rows: in columns that are not the owner's they say what is there. Others may have made them
         large since, so each write is of no more rows than fit in memory, and in a frame.
         """
-        if not self._found or not self._own_columns:
+        if not self._count or not self._own_columns:
             return
-        images = pa.concat_batches(self._batches)
-        starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
-        # In key order, which is the order of the log's rows everywhere.
-        for keys, values in _pages(sorted(self._found), stored):
-            places = [self._found[key] for key in keys]
-            index = [int(starts[number]) + place for number, place, _ in places]
-            was_absent = np.array([is_absent for _, _, is_absent in places])
-            yield from self._writes(images.take(pa.array(index, pa.int64())), was_absent, values)
+        keys, images, was_absent = self._first()
+        start = 0
+        for values in _pages(KeyCodec.to_list(keys), stored):
+            end = start + len(values)
+            yield from self._writes(images.slice(start, len(values)), was_absent[start:end], values)
+            start = end
 
-    def _writes(self, images: pa.RecordBatch, was_absent: Mask, values: pa.BinaryArray) -> Iterator[Write]:
+    def _writes(
+        self, images: pa.RecordBatch, was_absent: Mask, values: pa.BinaryArray
+    ) -> Iterator[tuple[Write, pa.BinaryArray]]:
         """The same of some keys: their images, which of them had none, and what is stored."""
         own = self._own_columns
         is_there = valid_mask(values)
@@ -100,10 +101,12 @@ class Images:
             was_empty = _all_null(images, own) & ~was_absent
             gone &= ~is_there | _all_unset(rows, others) | unrestorable
             gone |= was_empty & (~is_there | _all_null(rows, others))
+        stays, goes = pa.array(~gone), pa.array(gone)
         if not gone.all():
-            yield self._write(Action.UPSERT, rows.filter(pa.array(~gone)))
+            yield self._write(Action.UPSERT, rows.filter(stays)), values.filter(stays)
         if gone.any():
-            yield self._write(Action.DELETE, rows.filter(pa.array(gone)).select(list(self._schema.primary_key)))
+            absent = rows.filter(goes).select(list(self._schema.primary_key))
+            yield self._write(Action.DELETE, absent), values.filter(goes)
 
     @property
     def _own_columns(self) -> list[Column]:
@@ -133,27 +136,40 @@ class Images:
     def _write(self, action: Action, rows: pa.RecordBatch) -> Write:
         return Write(action=action, rows=rows, mode=MergeMode.OVERWRITE, schema_id=self._schema.id)
 
-    def _keys(self, table: pa.RecordBatch, schema: Schema) -> list[bytes]:
-        keys = self._codec.keys_of(schema)
-        return keys.to_list(keys.encode(table))
+    def _first(self) -> tuple[pa.BinaryArray, pa.RecordBatch, Mask]:
+        """The keys in their order, which is that of the log's rows everywhere, the row before the first change of each,
+        and whether there was none, or is none any more."""
+        keys = pa.concat_arrays(self._keys)
+        order = sort_order(keys)  # equal keys stay in the order of their changes
+        ordered = keys.take(pa.array(order))
+        starts = group_starts(ordered)
+        keys, first = ordered.take(pa.array(starts)), order[starts]
+        absent = np.concatenate(self._absent)[first]
+        if self._removed:
+            places = pc.index_in(pa.concat_arrays(self._removed), value_set=keys).fill_null(-1).to_numpy()
+            absent[places[(places >= 0) & (first[places] < np.concatenate(self._before))]] = True
+        return keys, pa.concat_batches(self._images).take(pa.array(first)), absent
 
-    def _is_mine(self, key: bytes) -> bool:
-        return self._parts == 1 or crc32(key) % self._parts == self._part
+    def _mine(self, rows: pa.RecordBatch, schema: Schema) -> tuple[pa.RecordBatch, pa.BinaryArray]:
+        """The rows of a frame that are in this part, and their keys."""
+        table = pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema.arrow)
+        keys = self._codec.keys_of(schema).encode(table)
+        if self._parts == 1 or not len(keys):
+            return rows, keys
+        mine = pa.array(hashes_of([keys]) % np.uint64(self._parts) == self._part)
+        return rows.filter(mine), keys.filter(mine)
 
 
-def _pages(
-    keys: Sequence[bytes], stored: Callable[[list[bytes]], pa.BinaryArray]
-) -> Iterator[tuple[Sequence[bytes], pa.BinaryArray]]:
-    """Keys and what is stored under them, so many at once as are not too large together."""
-    start, size, found = 0, 0, list[pa.BinaryArray]()
+def _pages(keys: list[bytes], stored: Callable[[list[bytes]], pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    """What is stored under keys, of so many at once as are not too large together."""
+    size, found = 0, list[pa.BinaryArray]()
     for place in range(0, len(keys), _READ_KEYS):
-        values = stored(list(keys[place : place + _READ_KEYS]))
+        values = stored(keys[place : place + _READ_KEYS])
         found.append(values)
         size += values.nbytes
-        end = min(place + _READ_KEYS, len(keys))
-        if size >= _PAGE_BYTES or end == len(keys):
-            yield keys[start:end], pa.concat_arrays(found)
-            start, size, found = end, 0, []
+        if size >= _PAGE_BYTES or place + _READ_KEYS >= len(keys):
+            yield pa.concat_arrays(found)
+            size, found = 0, []
 
 
 def _unset(column: Column) -> pa.Scalar:

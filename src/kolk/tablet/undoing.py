@@ -39,9 +39,10 @@ def corrections(
     for part in range(parts):
         images = Images(merger.codec, record.columns, part, parts)
         gather(log, start, end, record, images, merger.codec)
-        for write in images.writes(lambda keys: stored_values(kv.get(keys))):
+        for write, olds in images.writes(lambda keys: stored_values(kv.get(keys))):
             prepared = merger.prepare(write, is_correction=True)
-            yield merger.merge(prepared, stored_values(kv.get(list(prepared.keys)))), len(prepared.keys)
+            assert len(prepared.keys) == len(olds), "every key is there once, in order"
+            yield merger.merge(prepared, olds), len(olds)
 
 
 def gather(log: Log, start: int, end: int, record: OwnerRecord, images: Images, codec: RowCodecs) -> None:
