@@ -310,6 +310,8 @@ def test_only_what_is_sealed_and_named_is_ever_committed(rack):
               ("seal", 1), ("crash",), ("commit",)])  # fmt: skip
     @example([("attempt", 0), ("put", 0, 0, 0, 1), ("seal", 0), ("crash",), ("attempt", 0), ("put", 0, 0, 0, 1),
               ("commit",), ("replay",), ("commit",)])  # fmt: skip
+    @example([("attempt", 0), ("attempt", 0), ("put of an earlier attempt", 0, 1, 0), ("attempt", 1), ("attempt", 1),
+              ("put", 1, 0, 0, 1), ("put of an earlier attempt", 1, 1, 0), ("seal", 1)])  # fmt: skip
     @given(st.lists(STEP, min_size=5, max_size=STEPS))
     def play(steps):
         name = f"t{next(rack.numbers)}"

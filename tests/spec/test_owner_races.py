@@ -12,6 +12,7 @@ from tests.spec.owned import TTL
 
 import kolk
 from kolk.errors import Busy, ColumnLockConflict, EpochClosed, Fenced, KolkError, LockExpired
+from kolk.model.ids import OwnerTag
 
 A_MOMENT = 0.2
 """How long somebody is given who must not get any further."""
@@ -139,6 +140,28 @@ def test_h34_a_copy_that_begins_while_the_winner_ends_is_given_its_message(t, ke
     assert sums(t) == {keys[0]: 1}
 
 
+def test_h1_puts_that_wait_together_have_a_frame_each_and_are_taken_back_each_by_itself(t, keys, moments, beside):
+    """One frame for two of them would hide one owner's change under the other's tag."""
+    a, b = t.begin("a", ["pv"]), t.begin("b", ["top"])
+    calls = []
+
+    def queue():
+        calls.append(beside(a.put, {keys[0]: {"pv": 1}}, 0))
+        calls.append(beside(b.put, {keys[0]: {"top": 1}}, 0))
+        calls.append(beside(t.put, [{"k": keys[0], "title": "x"}], columns=["title"]))
+
+    moments.at_frames(queue)
+    t.put([{"k": keys[0], "title": "w"}], columns=["title"])
+    for call in calls:
+        call.result(10)
+
+    _, *tags = t.frames(0)
+    assert len(set(tags)) == 3
+    assert {tag.owner for tag in tags if isinstance(tag, OwnerTag)} == {a.record.number, b.record.number}
+    t.begin("a", ["pv"])
+    t.check({keys[0]: {"top": 1, "title": "x"}})
+
+
 # --- columns that are let go
 
 
@@ -161,6 +184,57 @@ def test_h23_columns_are_not_free_while_a_put_of_their_owner_is_being_written(t,
     t.begin()
     t.put([{"k": 9, "title": "x"}], columns=["title"])
     assert sums(t) == {keys[0]: 1}
+
+
+@pytest.mark.parametrize("how", ["rest", "release", "evict"])
+def test_an_owner_that_has_nothing_to_take_back_writes_no_more_while_it_lets_go(t, keys, moments, how):
+    """It was looked at and found clean: what it writes now would be nobody's, and never taken back."""
+    a = t.begin()
+    a.put({keys[0]: {"pv": 1}}, 0)
+    a.commit(0)
+
+    def write():
+        for call in (lambda: a.put({keys[0]: {"pv": 5}}, 1), lambda: a.commit(1), a.renew):
+            with pytest.raises(Fenced):
+                call()
+
+    moments.at_record(write)
+    if how == "evict":
+        t.rack.clock.advance(seconds=TTL - 1)
+        t.engine.owners.evict(t.table.info, t.engine.owners._records[t.table.info.id, "a"])
+    else:
+        getattr(a, how)()
+
+    t.put([{"k": keys[0], "pv": 10}], columns=["pv"])
+    t.begin()
+    assert sums(t) == {keys[0]: 11}
+
+
+def test_a_newer_writer_of_the_same_name_fences_the_older_one_in_every_call(t, keys):
+    """Stale after it was taken again: puts, deletes, commits, renewals and tasks."""
+    a = t.begin()
+    a.put({keys[0]: {"pv": 1}}, 0)
+    b = t.begin()
+    b.put({keys[0]: {"pv": 10}}, 0)
+
+    calls = [
+        lambda: a.put({keys[0]: {"pv": 5}}, 1, seq=99),
+        lambda: a.delete([keys[0]], 1),
+        lambda: a.commit(0),
+        lambda: a.commit(7, {}),
+        a.renew,
+        lambda: a.begin_task(1, 0),
+        lambda: a.seal(0, 1, {}),
+        lambda: a.commit_tasks(1, {}),
+    ]
+    for call in calls:
+        with pytest.raises(Fenced):
+            call()
+    a.rest()
+    assert not a.release()
+
+    b.commit(0)
+    assert sums(t) == {keys[0]: 10}
 
 
 def test_what_was_let_in_before_a_takeover_is_taken_back_by_it(t, keys, moments, beside):
