@@ -25,6 +25,9 @@ KILL_ANY = "kill -9 at a random moment"
 KILL_STEP = "kill -9 at a step of a put"
 KILL_KEPT = "kill -9 among snapshots and leases"
 KILL_KEPT_STEP = "kill -9 at a step of a snapshot or a lease"
+KILL_COMMITS = "kill -9 among transactions"
+KILL_COMMIT_STEP = "kill -9 at a step of a transaction"
+KILL_OWNER_STEP = "kill -9 at a step of an owner"
 CUT_MODEL = "power cut, modelled: log on a lossy disk, KV set back"
 CUT_REAL = "power cut, real: ext4 image copied without a sync"
 CUT_CONTROL = "power cut, real, durability `process` (the control: it should lose)"
@@ -38,6 +41,12 @@ FAULTS = {
     " each snapshot lead to the present with its changelog, and no other file be there",
     KILL_KEPT_STEP: "the process kills itself before, within or after checkpointing, copying, sharing, publishing,"
     " removing, restoring and every record",
+    KILL_COMMITS: "applications over several tables and buckets, killed from outside; each version counts once, as a"
+    " whole",
+    KILL_COMMIT_STEP: "the process kills itself at every step of staging, committing and rolling forward; the retry"
+    " leaves what one clean run does",
+    KILL_OWNER_STEP: "of beginning, taking back, writing, committing, leaving, being evicted, and of tasks; two owners"
+    " on different columns; the table and its changelog are those of one clean run",
     CUT_MODEL: "at every step, also during recovery; what was not synced is dropped, kept, cut or torn by sectors",
     CUT_REAL: "mounted with commit=300, the writer killed, the image copied and recovered from",
     CUT_CONTROL: "the same without syncs, to show that the test has teeth",
@@ -51,6 +60,11 @@ SERVER_RESTART = "restart of a server under load"
 SERVER_DAMAGED = "damaged messages to a server"
 SERVER_BOMBS = "bombs to a server"
 SERVER_CONNECTIONS = "bad connections to a server"
+COMMITS_KILL = "kill -9 of a server under transactions"
+OWNER_SERVER_KILL = "kill -9 of a server at a step of an owner"
+OWNER_WRITER_KILL = "kill -9 of a writer at a step of an owner"
+OWNER_ZOMBIE = "kill -9 of a writer that owns columns"
+OWNER_ENDS = "ends of a server under owners"
 SCAN_KILL = "kill -9 of a server in the middle of a scan"
 SCAN_CUT = "a cut of the wire in the middle of a scan"
 SCAN_LEFT = "scans that are left open"
@@ -63,6 +77,11 @@ SERVER = {
     " them over the network; each must be served or refused by name in time",
     SERVER_BOMBS: "compressed, deep, wide, endless, or of 5,000 digits; each refused",
     SERVER_CONNECTIONS: "silent, a byte at a time, garbage, scans that nobody reads, clients killed in the middle",
+    COMMITS_KILL: "clients that commit go on by their own retries; each version counts once, as a whole",
+    OWNER_SERVER_KILL: "the writer's process goes on by its own retries",
+    OWNER_WRITER_KILL: "the server stays, and the writer is started again",
+    OWNER_ZOMBIE: "beside others that are stopped and woken when somebody has taken over: nothing of theirs is written",
+    OWNER_ENDS: "killed and stopped in turns, while owners write and commit",
     SCAN_KILL: "in its first page, in the middle, near its end, while it is mended, and several times in one; rows and"
     " partitions change before and behind the reader; a result that is mended, and a bootstrap, must be exact",
     SCAN_CUT: "it goes on in the same scan at the last batch, whether streamed or page by page",
