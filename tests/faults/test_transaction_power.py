@@ -1,8 +1,8 @@
 """Power cuts among transactions: what was answered is there, and of what was not all or nothing, in every bucket.
 
-Logs and staged rows lie on a ``LossyDisk`` that loses power at any step; the KV is left or gone. The catalog lies on the
-real disk, and has what was written to it, but for the mark that the last commit is done: that is not synced, so the cut
-may take it back.
+Logs and staged rows lie on a ``LossyDisk`` that loses power at any step; the KV is left or gone. The catalog lies on
+the real disk, and has what was written to it, but for the mark that the last commit is done: that is not synced, so the
+cut may take it back.
 """
 
 import random
@@ -30,9 +30,13 @@ SEEDS = 150 if IS_FULL else 12
 MODEL = "power cut among transactions, modelled: logs and staged rows on a lossy disk"
 KEYS = range(12)
 SCHEMA = kolk.Schema(
-    [kolk.Column("k", "int"), kolk.Column("total", "bigint", agg="sum"), kolk.Column("times", "bigint", agg="count_rows")],
+    [
+        kolk.Column("k", "int"),
+        kolk.Column("total", "bigint", agg="sum"),
+        kolk.Column("times", "bigint", agg="count_rows"),
+    ],
     primary_key="k",
-)  # fmt: skip
+)
 
 
 @contextmanager
