@@ -233,12 +233,12 @@ def test_an_owner_that_has_let_go_is_forgotten_after_a_year(t):
     t.put([{"k": 1, "top": 1}], columns=["top"])
     t.rack.clock.advance(seconds=365 * 86_400 - TTL)
     t.engine.reap()
-    assert t.engine.owners.remembered == 2
+    assert t.engine.owners.totals().remembered == 2
     t.rack.clock.advance(seconds=1)
 
     t.engine.reap()
 
-    assert t.engine.owners.remembered == 0
+    assert t.engine.owners.totals().remembered == 0
     assert not t.engine._meta.list("owner/")
     t.rack.reopen()
     assert t.begin("a").record.committed == -1
@@ -260,7 +260,7 @@ def test_an_owner_is_not_forgotten_while_it_has_something_to_hear_or_columns(t):
     for _ in range(2):
         t.engine.reap()
 
-    assert t.engine.owners.remembered == 3
+    assert t.engine.owners.totals().remembered == 3
     with pytest.raises(OwnerRolledBack):
         t.begin("told", ["pv"], resume_epoch=5)
     assert (t.begin("back", ["top"]).record.committed, t.begin("idle", ["note"]).record.committed) == (0, 0)
