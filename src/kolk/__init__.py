@@ -101,6 +101,8 @@ _HOMES = {
     "register_aggregate": "kolk.model.custom",
 }
 
+_MODULES = ("aio", "functions", "spark")
+
 
 def connect(
     target: str | os.PathLike[str],
@@ -179,8 +181,8 @@ def start(
 
 
 def __getattr__(name: str) -> Any:
-    """The classes, ``kolk.aio`` and ``kolk.functions`` are imported when somebody asks for them."""
-    if name in ("aio", "functions"):
+    """The classes, ``kolk.aio``, ``kolk.functions`` and ``kolk.spark`` are imported when somebody asks for them."""
+    if name in _MODULES:
         return importlib.import_module(f"kolk.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kolk' has no attribute {name!r}")
@@ -189,4 +191,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "aio", "functions"})
+    return sorted({*globals(), *_HOMES, *_MODULES})

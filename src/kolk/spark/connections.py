@@ -1,0 +1,51 @@
+"""Connections of this process to servers, one for each address and identity, kept as long as the process.
+
+The workers of Spark are processes that serve one task after the other, so a connection made for one serves the next. It
+is found by the process it was made in: one that came over a fork must not be used. Nothing that has a connection is
+ever pickled; what travels are the ``Options`` that name it.
+"""
+
+import os
+import threading
+
+from kolk.client.database import Database
+from kolk.client.remote import connect_to
+from kolk.client.table import Table
+from kolk.errors import InvalidArgument
+from kolk.spark.options import Options
+
+_WHO = ("url", "token", "tls-ca", "tls-cert", "tls-key", "allow-plaintext", "timeout")
+_lock = threading.Lock()
+_open: dict[tuple[object, ...], Database] = {}  # guarded by _lock
+
+
+def database(options: Options) -> Database:
+    """The database that the options name, connected."""
+    who = (os.getpid(), *(options.text(name) for name in _WHO))
+    with _lock:
+        if who not in _open:
+            _open[who] = _connected(options)
+        return _open[who]
+
+
+def table(options: Options) -> Table:
+    """The table that the options name, in its newest version."""
+    return database(options).table(options.required("table"))
+
+
+def _connected(options: Options) -> Database:
+    url = options.required("url")
+    if "://" not in url:
+        raise InvalidArgument(
+            f"{url!r} is a folder, and Spark works in many processes: serve it with kolk.start(folder) or `kolk serve"
+            " folder`, and give the url of that"
+        )
+    return connect_to(
+        url,
+        token=options.text("token"),
+        tls_ca=options.text("tls-ca"),
+        tls_cert=options.text("tls-cert"),
+        tls_key=options.text("tls-key"),
+        timeout=options.seconds("timeout", "30s"),
+        allow_plaintext=options.is_on("allow-plaintext"),
+    )

@@ -1,0 +1,137 @@
+"""The options of the Spark source and sink: one table, read once at the edge.
+
+Spark hands over a mapping of texts whose names it has put into small letters. Every name that Kolk knows is in
+``OPTIONS``, from which the page of the docs is checked; a name that nobody knows is an error, since an option that is
+silently passed over is a wrong result. Dashes and underlines do not count: ``exactly-once`` is ``exactlyOnce``.
+
+Nothing here asks the server, so nothing here is checked against a table.
+"""
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kolk.errors import InvalidArgument
+from kolk.model.durations import seconds_of
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: its name as people write it, who reads it, what it is when nobody says, and what it is for."""
+
+    name: str
+    used_by: str
+    default: str
+    text: str
+
+
+_CONNECTION = (
+    Option("url", "all", "`KOLK_URL`", "the server, such as `kolk://127.0.0.1:9123`"),
+    Option("table", "all", "what `load()` was given", "the table, such as `web.pages`"),
+    Option("token", "all", "`KOLK_TOKEN`", "who you are, where the server asks"),
+    Option("tls-ca", "all", "", "a file with the authority of the server's certificate, on every machine of Spark"),
+    Option("tls-cert", "all", "", "your own certificate, where the server wants one"),
+    Option("tls-key", "all", "", "the key of your certificate"),
+    Option("allow-plaintext", "all", "`false`", "send a token to another machine without TLS"),
+    Option("timeout", "all", "`30s`", "how long a call to the server may take, with all its retries"),
+)
+_READ: tuple[Option, ...] = ()
+_STREAM: tuple[Option, ...] = ()
+_WRITE: tuple[Option, ...] = ()
+OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE)
+_OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
+"""What Spark adds by itself."""
+_FLAGS = {"true": True, "false": False}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+_KNOWN = {_plain(option.name): option.name for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What somebody asked for, by the names of ``OPTIONS``. Frozen; goes to the workers of Spark as it is."""
+
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @staticmethod
+    def parse(given: Mapping[str, str]) -> "Options":
+        """The options as Spark hands them over; the environment of the driver says what they leave open."""
+        found: dict[str, str] = {}
+        for name, value in given.items():
+            plain = _plain(name)
+            if plain in _KNOWN:
+                found[_KNOWN[plain]] = value
+            elif plain in _OF_SPARK:
+                found[plain] = value
+            else:
+                near = difflib.get_close_matches(plain, _KNOWN, n=1)
+                hint = f"did you mean {_KNOWN[near[0]]!r}?" if near else "docs/spark.md has the table of options"
+                raise InvalidArgument(f"kolk has no option {name!r}; {hint}")
+        for name, variable in (("url", "KOLK_URL"), ("token", "KOLK_TOKEN")):
+            if name not in found and os.environ.get(variable):
+                found[name] = os.environ[variable]
+        if "table" not in found and found.get("path"):
+            found["table"] = found["path"]
+        return Options(found)
+
+    def text(self, name: str) -> str | None:
+        """A text; None if it was not given, or is empty."""
+        return self.given.get(name) or None
+
+    def required(self, name: str) -> str:
+        """A text that must be there."""
+        value = self.text(name)
+        if value is None:
+            example = {"url": "kolk://127.0.0.1:9123", "table": "web.pages"}.get(name, "...")
+            raise InvalidArgument(f"say which {name}: .option({name!r}, {example!r})")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """Names with commas between them; None if they were not given."""
+        value = self.text(name)
+        if value is None:
+            return None
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    def number(self, name: str) -> int | None:
+        """A whole number from 1 on; None if it was not given."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdecimal() or len(value) > 18 or int(value) < 1:
+            raise InvalidArgument(f"the option {name!r} is a whole number from 1 on, not {value[:60]!r}")
+        return int(value)
+
+    def is_on(self, name: str, *, default: bool = False) -> bool:
+        """A yes or a no."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in _FLAGS:
+            raise InvalidArgument(f"the option {name!r} is true or false, not {value[:60]!r}")
+        return _FLAGS[value.lower()]
+
+    def choice(self, name: str, words: Sequence[str]) -> str:
+        """One of some words; the first of them if it was not given."""
+        value = self.text(name)
+        if value is None:
+            return words[0]
+        if value.lower() not in words:
+            raise InvalidArgument(f"the option {name!r} is one of {', '.join(words)}, not {value[:60]!r}")
+        return value.lower()
+
+    def seconds(self, name: str, default: str) -> float:
+        """A time, such as ``10m`` or a number of seconds."""
+        return seconds_of(_duration(self.text(name) or default), f"the option {name!r}")
+
+
+def _duration(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
