@@ -5,7 +5,10 @@ so every batch goes through ``shown``. A value that Spark cannot hold, such as a
 names the column, never a rounded value.
 """
 
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -79,14 +82,28 @@ def shown(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    if column.type == field.type:
+    coarse = _coarse(column.type)
+    if coarse == column.type == field.type:
         return column
     try:
-        if pa.types.is_time64(column.type) and column.type.unit == "ns":
-            column = column.cast(pa.time64("us"))  # Spark's Arrow type would hold more than Spark does
-        return column.cast(field.type)
+        return column.cast(coarse).cast(field.type)
     except pa.ArrowInvalid as error:
         raise InvalidRows(
             f"the column {field.name!r} has values that Spark cannot hold exactly ({error}); leave it out with"
             " .option('columns', ...), or keep at most microseconds in it"
         ) from error
+
+
+def _coarse(type: Any) -> pa.DataType:
+    """An Arrow type with times in microseconds: those of Spark have room for more than Spark keeps, so a cast to them
+    alone would let nanoseconds through."""
+    if pt.is_time64(type):
+        return pa.time64("us")
+    if pt.is_list(type):
+        return pa.list_(type.value_field.with_type(_coarse(type.value_type)))
+    if pt.is_map(type):
+        key, item = type.key_field, type.item_field
+        return pa.map_(key.with_type(_coarse(key.type)), item.with_type(_coarse(item.type)))
+    if pt.is_struct(type):
+        return pa.struct([type.field(place).with_type(_coarse(type.field(place).type)) for place in range(len(type))])
+    return type
