@@ -16,6 +16,7 @@ from tests.engine.undo_play import CrashingRack
 from tests.spec.owned import TTL
 
 from kolk.errors import ColumnLockConflict, CommitMismatch, EpochClosed, Fenced, LockExpired, OwnerRolledBack
+from kolk.testing.soundness import check_sound
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 EXAMPLES = 500 if FULL else 40
@@ -77,6 +78,7 @@ class Play:
                 expected[key] = expected.get(key, 0) + value
         assert sums == expected
         assert self.t.replayed() == rows
+        check_sound(self.rack.folder)
 
     # --- runs
 

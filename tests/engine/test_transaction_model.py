@@ -23,6 +23,7 @@ from kolk.errors import KolkError, MixedVersions
 from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
 from kolk.testing.meta import Outcome
+from kolk.testing.soundness import check_sound
 
 FULL = os.environ.get("KOLK_FULL") == "1"
 SCHEMA = kolk.Schema(
@@ -225,6 +226,7 @@ class Model(RuleBasedStateMachine):
         for name in NAMES:
             assert self._scanned(name) == self.rows[name]
         self.bench.check()
+        check_sound(self.bench.path)
         commits = self.bench.transactions.commits
         for (app, name), version in self.last.items():
             table = self.table(name).info.id
