@@ -104,7 +104,10 @@ class EngineConfig:
     txn_staging_bytes_max: int = 16 * 1024 * MIB
     """Most bytes that are staged for transactions at the same time."""
     txn_app_bytes_max: int = 4 * 1024 * MIB
-    """Most of them of one application. A transaction is merged in memory, so it also bounds that."""
+    """Most of them of one application."""
+    txn_bytes_max: int = 1024 * MIB
+    """Most bytes that one transaction has staged when it is committed. It is merged in memory, which takes about seven
+    times as much."""
     txn_app_retention_seconds: float = 365 * 86_400.0
     """How long the last version of an application is remembered after it was committed: an application that comes back
     later is taken for a new one."""

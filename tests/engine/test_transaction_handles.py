@@ -13,6 +13,7 @@ from kolk.errors import (
     PermissionDenied,
     StagingGone,
     TimedOut,
+    TooLarge,
     TooManyStagings,
 )
 from kolk.model.options import MergeMode
@@ -144,6 +145,25 @@ def test_what_is_staged_has_a_limit_for_each_application_and_for_all(transaction
     before = tx.transactions.stagings.bytes
     tx.reopen()
     assert 0 < tx.transactions.stagings.bytes <= before
+
+
+def test_a_transaction_that_is_too_large_to_be_merged_is_refused_before_anything_happens(transaction_bench):
+    tx = transaction_bench(txn_bytes_max=20_000)
+    table = tx.totals()
+    put = events(1, range(100))
+
+    large = table.transaction("a", 1)
+    while tx.transactions.stagings.bytes < 20_000:
+        large.put(put)
+
+    with pytest.raises(TooLarge, match="txn_bytes_max"):
+        large.commit()
+
+    assert tx.rows(table) == {}
+    assert tx.files() == set()
+    with table.transaction("a", 1) as one:
+        one.put(put)
+    assert one.verdict == "committed"
 
 
 def test_a_handle_that_went_in_between_is_noticed_by_the_client(tx):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kolk.codec.checksum import added
-from kolk.errors import PermissionDenied, StagingGone
+from kolk.errors import PermissionDenied, StagingGone, TooLarge
 from kolk.model.ids import TableId, TransactionTag
 from kolk.model.transaction import CommitRecord, CommitRequest, Seal, Staging
 from kolk.tablet.tablet import Tablet
@@ -23,6 +23,16 @@ def check_staged(request: CommitRequest, staged: Mapping[str, tuple[Staging, Sea
                     f"what was staged under {handle} is for version {staging.version} of {staging.app!r} and table"
                     f" {staging.table}, not for this commit"
                 )
+
+
+def check_size(staged: Mapping[str, tuple[Staging, Seal]], bytes_max: int) -> None:
+    """Whether a transaction is small enough to be merged in memory."""
+    size = sum(seal.bytes for _, seal in staged.values())
+    if size > bytes_max:
+        raise TooLarge(
+            f"the transaction has {size:,} bytes staged, and at most {bytes_max:,} are merged in one (txn_bytes_max);"
+            " commit it in pieces, each with a greater version"
+        )
 
 
 def is_itself(request: CommitRequest, record: CommitRecord) -> bool:

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from kolk.config import EngineConfig
 from kolk.engine.catalog import Catalog
-from kolk.engine.commit_answers import check_staged, checksum_of, end_of, is_itself, offsets_of, rows_of
+from kolk.engine.commit_answers import check_size, check_staged, checksum_of, end_of, is_itself, offsets_of, rows_of
 from kolk.engine.commit_guards import stopping, told, unfinished
 from kolk.engine.commit_shares import apply_shares
 from kolk.engine.commits import Commits
@@ -167,6 +167,7 @@ class Transactions:
             with self.stagings.pinned(handles) as staged:
                 by_handle = {staging.handle: (staging, seal) for staging, seal in staged}
                 check_staged(request, by_handle, principal)
+                check_size(by_handle, self._config.txn_bytes_max)
                 record = self._committed(request, by_handle)
             if record.is_done:
                 self._clear(record)
