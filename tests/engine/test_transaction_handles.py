@@ -181,6 +181,22 @@ def test_a_handle_that_went_in_between_is_noticed_by_the_client(tx):
     assert tx.rows(table) == {}
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_run_that_another_one_of_its_version_overtakes_is_told_what_became_of_it(tx, version):
+    """The first to commit clears away what others have staged for it: that is no error of theirs."""
+    table = tx.totals()
+    slow, quick = table.transaction("a", 1), table.transaction("a", version)
+    for one in (slow, quick):
+        one.put(events(1))
+    quick.commit()
+
+    slow.commit()
+
+    assert slow.verdict == ("duplicate" if version == 1 else "old")
+    assert tx.times(table) == {1}
+    assert tx.files() == set()
+
+
 def test_rows_that_a_server_forgot_are_noticed_by_the_client(tx):
     """A process that begins anew does not know which handles the one before had."""
     table = tx.totals()

@@ -127,7 +127,10 @@ class Transaction:
             self._check_whole()
             self._stage_something()
             for staging in self._open.values():
-                self._link.service.seal(staging, self._batches[staging.handle])
+                # Another run that has committed this version has cleared it away: then the commit says so. Of rows that
+                # are gone for another reason it says that, and commits nothing.
+                with suppress(StagingGone):
+                    self._link.service.seal(staging, self._batches[staging.handle])
             self._result = self._link.service.commit_transaction(
                 CommitRequest(
                     app=self.app_id,
