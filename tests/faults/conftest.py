@@ -1,9 +1,11 @@
-"""What the tests against a server share, and those of owners. Each module says in ``serving`` which server that is."""
+"""What the tests against a server share, and those of owners and of transactions. Each module says in ``serving`` which
+server that is."""
 
 import shutil
 
 import pytest
 from tests.faults.owner_worker import prepared
+from tests.faults.transaction_witness import Made, make
 
 
 @pytest.fixture
@@ -26,3 +28,9 @@ def owned(owners, tmp_path):
     """A copy of the folder."""
     shutil.copytree(owners[0], tmp_path / "data")
     return tmp_path / "data"
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Made:
+    """A folder with two tables that a transaction was committed to, and what the next one is to leave."""
+    return make(tmp_path_factory.mktemp("made"))

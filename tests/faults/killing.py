@@ -24,7 +24,7 @@ from kolk.testing.faults import KillingDisk, KillingKv, KillingMeta, KillSwitch,
 from kolk.testing.soundness import check_sound
 
 FORKS = multiprocessing.get_context("forkserver")
-_WORKERS = ("owner", "owner_server", "snapshot", "transaction")
+_WORKERS = ("owner", "owner_server", "snapshot", "transaction", "transaction_server")
 FORKS.set_forkserver_preload([f"tests.faults.{name}_worker" for name in _WORKERS])
 
 

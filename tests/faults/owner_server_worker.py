@@ -8,24 +8,20 @@ from pathlib import Path
 
 from tests.faults.killing import AimedSwitch, opened
 from tests.faults.owner_worker import ACTIONS, CONFIG, begin_and_commit
+from tests.faults.processes import serve_aimed
 from tests.faults.servers import PATIENCE_SECONDS
 
 import kolk
 from kolk.errors import CommitMismatch, EpochClosed, Fenced
-from kolk.server.run import Server
 from kolk.testing.clock import ManualClock
 
 
 def serve(folder: Path, port: int, pipe: Connection) -> None:
-    """Serve, with the buckets of the table open, until the pipe is closed. What comes through it is for the switch."""
+    """Serve, with the buckets of the table open."""
     switch = AimedSwitch()
     engine, db = opened(folder, CONFIG, switch)
     db.table("t").scan().close()
-    with Server(engine, kolk.ServerConfig(port=port, http_port=-1, drain_seconds=1), engine.close) as server:
-        pipe.send(server.url)
-        while (aim := pipe.recv()) is not None:
-            switch.aim(*aim)
-            pipe.send("aimed")
+    serve_aimed(engine, switch, port, pipe)
 
 
 def work(url: str, action: str, pipe: Connection) -> None:

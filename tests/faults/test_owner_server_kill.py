@@ -6,16 +6,13 @@ the end the table is that of one clean run, and so is what its changelog makes.
 """
 
 import signal
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from tests.faults.campaign import IS_FULL, write_figures
-from tests.faults.killing import FORKS
 from tests.faults.owner_points import WRITES, named, points
 from tests.faults.owner_server_worker import serve, work
 from tests.faults.owner_witness import check_clean, check_recovery, go_on
 from tests.faults.owner_worker import OWNED
+from tests.faults.processes import Process, Serving
 from tests.faults.servers import PATIENCE_SECONDS
 
 import kolk
@@ -48,65 +45,16 @@ OF_WRITERS = [
 ]
 
 
-class Process:
-    """A process that is told what to do through a pipe. A context manager: at the end it is dead."""
-
-    def __init__(self, target: Any, *arguments: Any) -> None:
-        self.pipe, theirs = FORKS.Pipe()
-        self._process = FORKS.Process(target=target, args=(*arguments, theirs))
-        self._process.start()
-        theirs.close()
-
-    @property
-    def pid(self) -> int:
-        pid = self._process.pid
-        assert pid is not None
-        return pid
-
-    def said(self) -> Any:
-        """What it says next."""
-        assert self.pipe.poll(PATIENCE_SECONDS), "it says nothing"
-        return self.pipe.recv()
-
-    def ask(self, what: Any) -> Any:
-        """Tell it something; the answer is what it says then."""
-        self.pipe.send(what)
-        return self.said()
-
-    def end(self) -> int | None:
-        """Wait until it is dead; how it died."""
-        self._process.join(PATIENCE_SECONDS)
-        return self._process.exitcode
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
-
-
-class Serving(Process):
-    """A server of a folder; the next one is at the same address."""
-
-    def __init__(self, folder: Path, url: str = "") -> None:
-        super().__init__(serve, folder, int(url.rpartition(":")[2] or 0))
-        self.url = self.said()
-
-
 @named(ALL if IS_FULL else OF_SERVERS)
 def test_a_writer_goes_on_when_its_server_dies_in_the_middle_of_a_call(owners, owned, action, step, occurrence):
     report = owned.with_name("report")
-    with Serving(owned) as server, Process(work, server.url, action) as writer:
+    with Serving(serve, owned) as server, Process(work, server.url, action) as writer:
         assert writer.said() == "ready"
         server.ask((step, occurrence, report, None))
         writer.pipe.send("go")
         assert server.end() == -signal.SIGKILL, f"it was done, and never was {step.value} {occurrence}"
         assert report.read_text() == f"{step.value}\n"
-        with Serving(owned, server.url), kolk.connect(server.url, timeout=PATIENCE_SECONDS) as db:
+        with Serving(serve, owned, server.url), kolk.connect(server.url, timeout=PATIENCE_SECONDS) as db:
             refused = writer.said()
             assert writer.end() == 0
             assert refused == "" or "tasks" in action
@@ -121,7 +69,7 @@ def test_a_writer_that_dies_in_the_middle_of_a_call_is_taken_back_to_its_commit(
     owners, owned, action, step, occurrence
 ):
     report = owned.with_name("report")
-    with Serving(owned) as server, Process(work, server.url, action) as writer:
+    with Serving(serve, owned) as server, Process(work, server.url, action) as writer:
         assert writer.said() == "ready"
         server.ask((step, occurrence, report, writer.pid))
         writer.pipe.send("go")

@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,11 @@ from tests.faults.attacker import Ticks
 from tests.faults.campaign import IS_FULL, write_figures
 from tests.faults.killing import FORKS, CountingSwitch, killed, opened
 from tests.faults.servers import PATIENCE_SECONDS
-from tests.faults.transaction_worker import (
-    APP,
-    CONFIG,
-    TOTALS,
-    VISITS,
-    create_tables,
-    die,
-    live,
-    ready,
-    rows,
-    staged_beside,
-    transact,
-)
-from tests.spec.kept import present
-from tests.spec.replica import replayed
+from tests.faults.transaction_points import COMMITTING, STAGING, Steps, named, points
+from tests.faults.transaction_witness import Made, state
+from tests.faults.transaction_worker import APP, CONFIG, create_tables, die, live, ready, rows, transact
 
-from kolk.client.database import Database
-from kolk.model.transaction import CommitRequest, Verdict
+from kolk.model.transaction import Verdict
 from kolk.testing.faults import Step
 from kolk.testing.soundness import check_sound
 
@@ -43,33 +29,6 @@ KILLS = 4
 KILLS_LONG = 100
 AT_RANDOM, AT_A_STEP = "kill -9 among transactions", "kill -9 at a step of a transaction"
 
-Steps = dict[Step, tuple[int, list[int]]]
-"""How often each step is reached, and at which of these times a process dies, unless at all of them."""
-
-# Of each of the two tables a file: the magic bytes, the head, two batches and the seal.
-STAGING: Steps = {
-    Step.BEFORE_STAGE: (10, [3]),
-    Step.HALF_STAGE: (10, [4]),
-    Step.AFTER_STAGE: (10, [5]),
-    Step.BEFORE_SEAL: (2, [1]),
-    Step.AFTER_SEAL: (2, [2]),
-    Step.BEFORE_RECORD: (1, [1]),
-}
-# Six buckets, each with two frames, which are synced together. The first watermark is that of the commit's number.
-COMMITTING: Steps = {
-    Step.AFTER_RECORD: (2, [1, 2]),
-    Step.BEFORE_WATERMARK: (7, [1]),
-    Step.AFTER_WATERMARK: (7, [2]),
-    Step.BEFORE_APPEND: (12, [3]),
-    Step.HALF_APPEND: (12, [1, 2]),
-    Step.AFTER_APPEND: (12, [1, 12]),
-    Step.BEFORE_SYNC: (6, [4]),
-    Step.AFTER_SYNC: (6, [1]),
-    Step.BEFORE_APPLY: (6, [4]),
-    Step.AFTER_APPLY: (6, [3]),
-    Step.BEFORE_UNSTAGE: (2, [1]),
-    Step.AFTER_UNSTAGE: (2, [1]),
-}
 HALFWAY = (Step.AFTER_APPEND, 5)
 BEFORE_DONE = (Step.BEFORE_RECORD, 2)
 # With the truncation each bucket has one frame more.
@@ -95,55 +54,6 @@ RECOVERING: Steps = {
     Step.BEFORE_UNSTAGE: (2, [1]),
     Step.AFTER_UNSTAGE: (2, [1]),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A database with version 1, what another application is about to commit to it, and the rows to be expected: now,
-    with version 2, loaded anew with version 2, and each of these after the other application's commit."""
-
-    folder: Path
-    other: CommitRequest
-    first: list[Any]
-    second: list[Any]
-    anew: list[Any]
-    second_and_other: list[Any]
-    anew_and_other: list[Any]
-
-
-def state(db: Database) -> list[Any]:
-    """The rows of both tables, which the replay of each changelog makes, too."""
-    found = []
-    for table in (db.table(TOTALS), db.table(VISITS)):
-        found.append(present(table))
-        assert replayed(table) == found[-1]
-    return found
-
-
-def run(folder: Path, other: CommitRequest, *, truncates: bool = False) -> list[list[Any]]:
-    """Commit version 2 undisturbed, and then what is staged beside it; what is there after each."""
-    engine, db = opened(folder, CONFIG)
-    with db:
-        assert transact(db, 2, truncates=truncates) == "committed"
-        found = [state(db)]
-        assert engine.commit_transaction(other).verdict is Verdict.COMMITTED
-        return [*found, state(db)]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    place = tmp_path_factory.mktemp("made")
-    _, db = opened(place / "data", CONFIG)
-    with db:
-        create_tables(db)
-        assert transact(db, 1) == "committed"
-        other, first = staged_beside(db), state(db)
-    for name in ("clean", "anew"):
-        shutil.copytree(place / "data", place / name)
-    second, second_and_other = run(place / "clean", other)
-    anew, anew_and_other = run(place / "anew", other, truncates=True)
-    assert len(first[0]) == len(second[0]) == len(anew[0]) == 20
-    return Made(place / "data", other, first, second, anew, second_and_other, anew_and_other)
 
 
 @pytest.fixture
@@ -173,19 +83,6 @@ def check(made: Made, folder: Path, before: list[Any], verdict: str, *, truncate
             assert transact(db, 3) == "committed"
     check_sound(folder)
     write_figures(AT_A_STEP, times=1, lost=0, duplicated=0)
-
-
-def points(steps: Steps) -> list[tuple[Step, int]]:
-    """With KOLK_FULL=1 every time that a step is reached."""
-    return [
-        (step, occurrence)
-        for step, (count, some) in steps.items()
-        for occurrence in (range(1, count + 1) if IS_FULL else some)
-    ]
-
-
-def named(points: list[tuple[Step, int]]) -> Any:
-    return pytest.mark.parametrize(("step", "occurrence"), points, ids=lambda part: getattr(part, "value", part))
 
 
 @named(points(STAGING))
