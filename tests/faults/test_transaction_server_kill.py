@@ -58,6 +58,16 @@ def folder(made, tmp_path):
     return tmp_path / "data"
 
 
+def is_forgotten(step: Step, occurrence: int) -> bool:
+    """Whether a server that died there has forgotten rows that it had acknowledged. It writes the magic bytes, the head
+    and the first batch of the first table before it acknowledges any, and the seal of the second table last."""
+    if step in (Step.BEFORE_STAGE, Step.HALF_STAGE):
+        return occurrence > 3
+    if step is Step.AFTER_STAGE:
+        return 3 < occurrence < 10
+    return step in (Step.BEFORE_SEAL, Step.AFTER_SEAL) and occurrence == 1
+
+
 def run_again(db: kolk.Database) -> str:
     """What a job does that is started again: run the block, and once more if what it stages is cleared away meanwhile,
     because the commit of the run before comes to its end."""
@@ -100,8 +110,7 @@ def test_a_transaction_goes_on_when_its_server_dies_in_the_middle_of_a_call(made
         with Serving(serve, folder, server.url), kolk.connect(server.url, timeout=PATIENCE_SECONDS) as db:
             said = client.said()
             assert client.end() == 0
-            is_lost = step in UNSEALED or (step, occurrence) == (Step.AFTER_SEAL, 1)
-            assert said == ["StagingGone"] * is_lost + ["committed"]
+            assert said == ["StagingGone"] * is_forgotten(step, occurrence) + ["committed"]
             check_clean(made, db)
     check_other(made, folder)
     write_figures("kill -9 of a server at a step of a transaction", times=1, lost=0, duplicated=0)

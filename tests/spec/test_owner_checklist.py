@@ -4,7 +4,8 @@ and the hazards that others have met."""
 import pytest
 from tests.spec.owned import PLAIN, TTL, open_rack
 
-from kolk.errors import Fenced
+import kolk
+from kolk.errors import ColumnLockConflict, Corrupted, Fenced
 from kolk.model.ids import OwnerTag, UndoTag
 
 KEYS = range(8)
@@ -122,6 +123,47 @@ def test_g1_of_many_keys_in_many_buckets_each_is_as_it_was_committed(rack):
     p.begin(columns=None)
 
     p.check({key: {"a": 1, "b": "x"} for key in keys})
+
+
+def test_g4_in_each_partition_what_was_inserted_updated_and_deleted_is_taken_back(rack):
+    """Also in one that came after the commit, of which nothing is left."""
+    schema = kolk.Schema([kolk.Column("day", "int"), kolk.Column("k", "int"), kolk.Column("a", "int")], ["day", "k"])
+    p = rack.create("p", schema, partition_by=["day"], buckets=2)
+    w = p.table.writer("a", ["a"])
+    w.put([{"day": day, "k": 10 * day + key, "a": key} for day in (1, 2) for key in KEYS])
+    w.commit()
+    before = p.rows()
+    w.put([{"day": day, "k": 10 * day + key, "a": 99} for day in (1, 2, 3) for key in (0, 1, 9)])
+    w.delete([{"day": day, "k": 10 * day + key} for day in (1, 2) for key in (1, 2)])
+    assert p.rows() != before
+    w.detach()
+
+    p.table.writer("a", ["a"]).detach()
+
+    p.check(before)
+    assert {row["day"] for row in before.values()} == {1, 2}
+
+
+def test_g6_a_log_that_cannot_be_read_is_told_and_nothing_counts_as_taken_back(t):
+    t.put([{"k": key, "pv": 1} for key in KEYS], columns=["pv"])
+    a = t.begin()
+    a.put(every(pv=5))
+    [path] = (t.rack.folder / "tables" / t.table.info.bucket_ids[1].folder / "log").glob("*.log")
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(len(whole) - 100)
+        file.write(bytes(byte ^ 255 for byte in whole[-100:]))
+
+    with pytest.raises(Corrupted):
+        t.begin()
+    with pytest.raises(ColumnLockConflict):
+        t.put([{"k": key, "pv": 1} for key in KEYS], columns=["pv"])
+    assert set(t.locks()) == {"a"}
+
+    path.write_bytes(whole)
+    t.rack.reopen()
+    t.begin()
+    t.check(every(pv=1))
 
 
 @pytest.mark.parametrize("dies", ["before the commit", "after the commit"])
