@@ -35,6 +35,8 @@ _PASSED_OVER = ("_commit_version", "_commit_timestamp", "_log_offset", "_bucket"
 """What a changelog has besides the kind of a change: it says where the row came from, not what it is."""
 _GATHERED_ROWS = 65_536
 _GATHERED_BYTES = 8 * 2**20
+_WORTH = 2
+"""States are sent instead of rows if they take so many times less."""
 
 
 class Preaggregation(Enum):
@@ -69,6 +71,16 @@ class Frame:
     def write(self, rows: pa.RecordBatch) -> Write:
         """The write of some rows of the frame."""
         return put_write(self.schema, self._named(rows), self.targets, self.mode)
+
+    def writes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Write, Write]]:
+        """The writes of a task, all of one kind, each as it is to be sent and as Spark gave it: they differ where the
+        rows are aggregated first, which the first of them decide for all if nobody has said."""
+        aggregates = {Preaggregation.ALWAYS: True, Preaggregation.NEVER: False}.get(self.preaggregation)
+        for given in map(self.write, gathered(batches)):
+            sent = given if aggregates is False else self.states(given)
+            if aggregates is None:
+                aggregates = sent.rows.nbytes * _WORTH <= given.rows.nbytes
+            yield sent if aggregates else given, given
 
     def states(self, write: Write) -> Write:
         """The same write, aggregated: one row of states for each key."""

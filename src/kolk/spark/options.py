@@ -61,9 +61,7 @@ _WRITE = (
         "let tasks aggregate rows before they are sent: `auto` if that halves them, `true` or `false`",
     ),
     Option("txnAppId", "write", "the query's id", "the name that versions are counted under; a batch write has none"),
-    Option(
-        "txnVersion", "write", "the batch's id", "grows from write to write; one that was committed is passed over"
-    ),
+    Option("txnVersion", "write", "the batch's id", "grows from write to write; one that was committed is passed over"),
     Option("txn.on-old", "write", "`fail`", "`drop` passes over a batch that is older than the last one committed"),
     Option("txn.on-different", "write", "`answer`", "`fail` if a batch comes again with other rows; the first stand"),
 )

@@ -15,8 +15,9 @@ from kolk.errors import InvalidArgument
 from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
 from kolk.spark.frames import checked
+from kolk.spark.identity import QUERY_ID
 from kolk.spark.options import Options
-from kolk.spark.staging import QUERY_ID, Identity
+from kolk.spark.staging import Identity
 
 _MODES = ("append", "update", "complete")
 _OWN = ("table", "path", "txnAppId", "txnVersion")
@@ -60,11 +61,20 @@ def sink(
     def each(batch: DataFrame, batch_id: int) -> None:
         found = app if app is not None else _app_of(batch)
         for name, shape in shapes.items():
-            writer = shape(batch).write.format("kolk").options(**given).option("table", name)
+            writer = _placed(known, name, shape(batch)).write.format("kolk").options(**given).option("table", name)
             writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
             writer.mode("overwrite" if output_mode == "complete" else "append").save()
 
     return df.writeStream.outputMode(output_mode).foreachBatch(each)
+
+
+def _placed(options: Options, name: str, batch: DataFrame) -> DataFrame:
+    """A batch as it is to be cut: for one that may be taken back, all rows of a bucket in one task."""
+    if options.text("exactly-once") != "undo":
+        return batch
+    from kolk.spark.co_location import gathered_by_bucket
+
+    return gathered_by_bucket(batch, open_table(Options({**options.given, "table": name})).info)
 
 
 def _as_it_is(batch: DataFrame) -> DataFrame:

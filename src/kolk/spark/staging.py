@@ -13,10 +13,9 @@ that a commit names.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kolk.client.link import Link
@@ -26,19 +25,17 @@ from kolk.codec.checksum import added, checksum_of
 from kolk.errors import DifferentRows, InvalidArgument, OldVersion
 from kolk.model.ids import TableId
 from kolk.model.transaction import HANDLES_MAX, CommitRequest, CommitResult, Verdict, check_app, check_version
-from kolk.model.write import Write, expected_columns
+from kolk.model.write import expected_columns
 from kolk.runtime.clock import pause
 from kolk.runtime.rng import Rng
 from kolk.spark.connections import database
-from kolk.spark.frames import Frame, Preaggregation, gathered
+from kolk.spark.frames import Frame
+from kolk.spark.identity import Place
 from kolk.spark.options import Options
 
 _log = logging.getLogger(__name__)
-QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _COMMIT_SECONDS = 120.0
 """How long a commit is tried again while the server cannot be reached: a restart takes less."""
-_WORTH = 2
-"""States are sent instead of rows if they take so many times less."""
 _ON_OLD, _ON_DIFFERENT = ("fail", "drop"), ("answer", "fail")
 
 
@@ -80,9 +77,7 @@ class StagedWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """In a task: stage its rows."""
-        context = TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
-        return stage(_link(self._options), self._frame, self._identity, partition, iterator)
+        return stage(_link(self._options), self._frame, self._identity, Place.here().partition, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: apply what all tasks have staged."""
@@ -107,16 +102,17 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """In a task: stage its rows, under the query and batch that Spark tells a task of."""
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty(QUERY_ID)
-        batch = None if context is None else context.getLocalProperty(_BATCH_ID)
-        if context is None or query is None or batch is None:
-            raise InvalidArgument(
-                "Spark does not tell which query this is; write with kolk.spark.sink(..., app_id=...)"
-            )
+        return self.write_at(Place.here(), iterator)
+
+    def write_at(self, place: Place, batches: Iterable[pa.RecordBatch]) -> Staged:
+        """The same, in a task that stands there."""
+        if place.query is None or place.batch is None:
+            raise InvalidArgument("Spark does not say which query this is: write with kolk.spark.sink(..., app_id=...)")
         app = self._options.text("txnAppId")
-        identity = Identity.of_query(query, int(batch)) if app is None else Identity(check_app(app), int(batch))
-        return stage(_link(self._options), self._frame, identity, context.partitionId(), iterator)
+        identity = Identity.of_query(place.query, place.batch)
+        if app is not None:
+            identity = Identity(check_app(app), place.batch)
+        return stage(_link(self._options), self._frame, identity, place.partition, batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: apply what all tasks have staged, once for this batch."""
@@ -129,42 +125,28 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
 def stage(link: Link, frame: Frame, identity: Identity, partition: int, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Stage the rows of one attempt of one task; without rows there is nothing to stage."""
-    message = Staged(identity, frame.info.id, partition)
+    table, schema = frame.info.id, frame.schema
     staged: StagedWrites | None = None
-    is_counted = False
+    rows = checksum = 0
     try:
-        for write, rows, checksum in _writes(frame, batches):
+        for sent, given in frame.writes(batches):
             if staged is None:
                 _check_partition(partition)
-                staged = StagedWrites.begin(link, identity.app, identity.version, frame.info.id, frame.schema, write)
-            staged.add(write.rows)
-            is_counted = checksum is not None
-            message = replace(message, rows=message.rows + rows, checksum=added(message.checksum, checksum or 0))
+                staged = StagedWrites.begin(link, identity.app, identity.version, table, schema, sent)
+            staged.add(sent.rows)
+            rows += given.rows.num_rows
+            if sent is not given:
+                columns = expected_columns(schema, given.action, given.columns, given.mode)
+                checksum = added(checksum, checksum_of(given.rows, columns))
         if staged is None:
-            return message
+            return Staged(identity, table, partition)
         seal = staged.seal()
     except BaseException:
         if staged is not None:
             discard(link, [staged.handle])
         raise
-    return replace(message, handles=(staged.handle,), checksum=message.checksum if is_counted else seal.checksum)
-
-
-def _writes(frame: Frame, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Write, int, int | None]]:
-    """The writes of a task, all of one kind, and how many rows of Spark each has. If they are sent as something else
-    there is their checksum, too; else the server's own is the same."""
-    plain = (frame.write(rows) for rows in gathered(batches))
-    aggregates: bool | None = {Preaggregation.ALWAYS: True, Preaggregation.NEVER: False}.get(frame.preaggregation)
-    for write in plain:
-        states = None if aggregates is False else frame.states(write)
-        if aggregates is None:  # the first rows decide for all
-            assert states is not None
-            aggregates = states.rows.nbytes * _WORTH <= write.rows.nbytes
-        if states is not None and aggregates:
-            columns = expected_columns(frame.schema, write.action, write.columns, write.mode)
-            yield states, write.rows.num_rows, checksum_of(write.rows, columns)
-        else:
-            yield write, write.rows.num_rows, None
+    # Of rows that were sent as they are, the server's checksum is the same.
+    return Staged(identity, table, partition, (staged.handle,), rows, checksum or seal.checksum)
 
 
 def commit(
