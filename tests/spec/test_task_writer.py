@@ -389,3 +389,56 @@ def test_after_a_restart_a_task_that_was_through_is_not_done_again_but_its_run(t
 
     t.table.commit_tasks([again.seal()])
     t.check({keys[0]: {"pv": 1}})
+
+
+def test_who_cannot_know_that_it_had_all_its_rows_leaves_them_to_the_commit(t, task, keys):
+    one = task()
+    one.put(row(keys[0], 1))
+    left = one.leave()
+
+    assert not left.is_sealed
+    t.table.commit_tasks([left])
+    t.table.commit_tasks([left])
+
+    t.check({keys[0]: {"pv": 1}})
+
+
+def test_an_attempt_that_was_left_before_all_its_rows_came_does_not_stand_in_the_way(t, task, keys):
+    """Spark ends the input of a task that fails as if it were complete, and tries it again."""
+    half = task()
+    half.put(row(keys[0], 1))
+    half.leave()
+
+    whole = task()
+    whole.put(row(keys[0], 1))
+    whole.put(row(keys[1], 1))
+
+    t.table.commit_tasks([whole.leave()])
+    t.check({keys[0]: {"pv": 1}, keys[1]: {"pv": 1}})
+
+
+def test_what_was_left_and_then_displaced_is_not_committed(t, task, keys):
+    first = task()
+    first.put(row(keys[0], 1))
+    left = first.leave()
+    copy = task()
+    copy.put(row(keys[0], 1))
+
+    with pytest.raises(CommitMismatch):
+        t.table.commit_tasks([left])
+    with pytest.raises(Fenced):
+        first.leave()
+
+    t.table.commit_tasks([copy.leave()])
+    t.check({keys[0]: {"pv": 1}})
+
+
+def test_what_was_left_is_committed_also_after_a_restart(t, task, keys):
+    one = task()
+    one.put(row(keys[0], 1))
+    left = one.leave()
+    t.rack.reopen()
+
+    t.table.commit_tasks([left])
+
+    t.check({keys[0]: {"pv": 1}})

@@ -4,7 +4,8 @@ An engine such as Spark cuts an epoch into tasks, runs each of them somewhere, s
 which attempts count. ``with table.task(...) as task`` is such an attempt. Its rows are seen at once. What it leaves, a
 ``Left``, travels to whoever commits; a task that is through already, or whose epoch was committed by an earlier run,
 says so and wants no rows. An attempt that fails needs no care: the next one takes back what it wrote, and if there is
-none, the commit does, or the next run.
+none, the commit does, or the next run. A task that knows that it had all its rows ends with ``seal``: then it stays,
+whoever tries it again. One that cannot know, as in Spark, ends with ``leave``, and stays once it is committed.
 
 Nothing here decides what counts: the engine does, by the ``Left`` that it commits with. The rows of a bucket must all
 come in one task, or ``BucketSplit`` says so.
@@ -41,7 +42,7 @@ from kolk.errors import (
 from kolk.model.ids import OwnerTag, TableId
 from kolk.model.options import MergeMode
 from kolk.model.owner import MESSAGE_BYTES_MAX, NO_EPOCH, Claim, OwnerRecord, check_epoch
-from kolk.model.write import Write
+from kolk.model.write import Write, empty_write
 from kolk.runtime.ticker import Ticker
 
 _TURNS = 3
@@ -64,6 +65,8 @@ class Left:
     ticket: int = 0
     rows: int = 0
     seqs: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_sealed: bool = True
+    """Whether the attempt itself knew that it is through; if not, whoever commits does."""
 
     def encoded(self) -> bytes:
         """For the server, which keeps it for whoever tries the task again."""
@@ -94,12 +97,12 @@ class TaskWriter:
         self._partition = partition
         if not claim.attempt:
             raise InvalidArgument("attempt is the token of the run that a task is of, the same for all its tasks")
-        self._record = link.service.begin_owner(table.info.id, claim)
-        self._left = self._of_earlier_run(self._record)
         self._ticket = 0
         self._seq = 0
         self._rows = 0
         self._seqs: dict[str, int] = {}
+        self._record = link.service.begin_owner(table.info.id, claim)
+        self._left = self._of_earlier_run(self._record)
         self._has_failed = False
         self._is_over = False
         self._ticker = Ticker(
@@ -140,12 +143,26 @@ class TaskWriter:
         self._has_failed = False
         return True
 
+    def leave(self) -> Left:
+        """What was written, for those who cannot know that it is all: an engine may end the input of a task that fails
+        as if it were complete. It counts if the engine names it in the commit; until then another attempt may take its
+        place. Fenced if one has."""
+        self._check_open()
+        record = self._record
+        if self._left is not None:
+            return self._left
+        if self._ticket:
+            tag = OwnerTag(record.number, record.fence, self._ticket, self._epoch, self._seq)
+            self._link.service.put_owned(record.table, empty_write(self._table.schema), tag)
+        return self._made(is_sealed=False)
+
     def seal(self) -> Left:
-        """Let what was written be what this task leaves, whoever tries it again. Idempotent."""
+        """Let what was written be what this task leaves, whoever tries it again: for those who know that it is all.
+        Idempotent."""
         self._check_open()
         record = self._record
         if self._left is None:
-            left = self._made(self._ticket, self._rows, self._seqs)
+            left = self._made()
             if self._ticket:
                 self._link.service.seal_task(
                     record.table, record.number, record.fence, self._partition, self._ticket, left.seqs, left.encoded()
@@ -185,9 +202,9 @@ class TaskWriter:
                 f"{record.name!r} is to write epoch {self._epoch}, but {record.committed} is committed here, which"
                 " cannot be taken back: an older checkpoint was restored, or somebody else went on in its name"
             )
-        return self._made(0, 0, {})
+        return self._made()
 
-    def _made(self, ticket: int, rows: int, seqs: Mapping[str, int]) -> Left:
+    def _made(self, *, is_sealed: bool = True) -> Left:
         return Left(
             table=self._record.table,
             owner=self._record.name,
@@ -195,9 +212,10 @@ class TaskWriter:
             fence=self._record.fence,
             epoch=self._epoch,
             partition=self._partition,
-            ticket=ticket,
-            rows=rows,
-            seqs=dict(seqs),
+            ticket=self._ticket,
+            rows=self._rows,
+            seqs=dict(self._seqs),
+            is_sealed=is_sealed,
         )
 
     def _begin(self) -> None:
@@ -236,7 +254,8 @@ def commit_tasks(service: Service, lefts: Sequence[Left], user_state: bytes = b"
             if bucket in tasks:
                 raise BucketSplit(f"two tasks of {left.owner!r} name bucket {bucket}; commit each of them once")
             tasks[bucket] = (left.ticket, seq)
-    service.commit_tasks(first.table, first.number, first.fence, first.epoch, tasks, user_state)
+    unsealed = not all(left.is_sealed for left in lefts)
+    service.commit_tasks(first.table, first.number, first.fence, first.epoch, tasks, user_state, unsealed=unsealed)
 
 
 def abandon_tasks(service: Service, lefts: Sequence[Left]) -> None:
