@@ -139,11 +139,19 @@ class RemoteOwners:
         self._act(o.SealTask(**who, partition=partition, ticket=ticket, seqs=dict(seqs), message=message))
 
     def commit_tasks(
-        self, table: TableId, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes
+        self,
+        table: TableId,
+        number: int,
+        fence: int,
+        epoch: int,
+        tasks: Mapping[str, tuple[int, int]],
+        state: bytes,
+        *,
+        unsealed: bool = False,
     ) -> None:
         """See ``Service``."""
-        call = o.CommitTasks(table=table, number=number, fence=fence, epoch=epoch, tasks=dict(tasks), state=state)
-        self._undoing(call)
+        who = {"table": table, "number": number, "fence": fence}
+        self._undoing(o.CommitTasks(**who, epoch=epoch, tasks=dict(tasks), state=state, unsealed=unsealed))
 
     def _undoing(self, call: o.AboutOwners) -> Any:
         return self._act(call, patience=self._deadline(_UNDO_SECONDS))

@@ -115,9 +115,18 @@ class Service(Protocol):
         ...
 
     def commit_tasks(
-        self, table: TableId, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes
+        self,
+        table: TableId,
+        number: int,
+        fence: int,
+        epoch: int,
+        tasks: Mapping[str, tuple[int, int]],
+        state: bytes,
+        *,
+        unsealed: bool = False,
     ) -> None:
-        """Let an epoch stand: what these tickets have written, and nothing else of it."""
+        """Let an epoch stand: what these tickets have written, and nothing else of it; ``unsealed`` also if whoever
+        wrote it has not said that it is through, and only the caller knows."""
         ...
 
     def list_owners(self) -> list[OwnerInfo]:

@@ -19,6 +19,7 @@ from kolk.client.rows import Data, key_batch, rows_batch
 from kolk.client.scan import OnProgress, Scan
 from kolk.client.service import ScanPages
 from kolk.client.source import source_of
+from kolk.client.tasks import Left, TaskWriter, abandon_tasks, commit_tasks
 from kolk.client.transaction import Transaction
 from kolk.client.where import Where, predicate_of
 from kolk.client.writer import WRITER_TTL, Writer, written
@@ -27,6 +28,7 @@ from kolk.errors import InvalidArgument, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
+from kolk.model.owner import Claim, UndoMode, check_owner
 from kolk.model.partition import Partition, parse_partition, partition_name
 from kolk.model.scan import ScanRequest
 from kolk.model.schema import Schema
@@ -405,6 +407,46 @@ class Table(Handle):
             stream=stream,
             reset=reset,
         )
+
+    def task(
+        self,
+        owner: str,
+        columns: Sequence[str] | None = None,
+        ttl: Duration = WRITER_TTL,
+        *,
+        attempt: str,
+        epoch: int,
+        partition: int,
+        undo: str = "always",
+        stream: str = "",
+    ) -> TaskWriter:
+        """Write a part of an owner's epoch, for engines that cut their work into tasks and try those again::
+
+            with table.task("job-1", ["pv"], attempt=run, epoch=7, partition=3) as task:
+                task.put(rows)
+                left = task.seal()
+
+        and then, once, somewhere: ``table.commit_tasks([left, ...])``. ``attempt`` is a token that all tasks of one run
+        of an epoch share, and no other run has: the first of them takes back what an earlier run has left. The rows of
+        a bucket are all put by one task; ``partition`` is its number, the same when it is tried again.
+        """
+        claim = Claim(
+            owner=check_owner(owner),
+            columns=named_columns(self.schema, columns),
+            ttl_seconds=seconds_of(ttl, "ttl"),
+            stream=stream,
+            undo=UndoMode.parse(undo),
+            attempt=attempt,
+        )
+        return TaskWriter(self._link, self, claim, epoch, partition)
+
+    def commit_tasks(self, lefts: Sequence[Left], user_state: bytes = b"") -> None:
+        """Let an epoch stand: what these attempts at its tasks have written, and nothing else of it. Idempotent."""
+        commit_tasks(self._service, lefts, user_state)
+
+    def abandon_tasks(self, lefts: Sequence[Left]) -> None:
+        """Take back what is not committed of a run, if no newer one goes on, and let its columns go. Idempotent."""
+        abandon_tasks(self._service, lefts)
 
     def transaction(
         self, app_id: str, version: int, *, on_different: str = "answer", on_old: str = "answer"

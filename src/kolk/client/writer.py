@@ -38,7 +38,7 @@ from kolk.errors import (
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import OwnerTag, PlainTag
 from kolk.model.options import MergeMode
-from kolk.model.owner import NO_EPOCH, Claim, UndoMode, check_epoch, check_owner, check_state
+from kolk.model.owner import NO_EPOCH, Claim, OwnerRecord, UndoMode, check_epoch, check_owner, check_state
 from kolk.model.schema import Schema
 from kolk.model.write import Write
 from kolk.runtime.ticker import Ticker
@@ -110,13 +110,13 @@ class Writer:
         on: everything else would leave its rows once too often, or once too few.
         """
         schema = self._table.schema
-        write = put_write(schema, data, self._targets(schema, columns), MergeMode.parse(mode))
+        write = put_write(schema, data, targets_within(self._record, schema, columns), MergeMode.parse(mode))
         return self._write(write, epoch, tag)
 
     def delete(self, keys: Data, *, epoch: int | None = None, tag: PlainTag | None = None) -> dict[str, int]:
         """Let the owner's columns of these rows be null; a row with nothing left goes."""
         schema = self._table.schema
-        write = delete_write(schema, keys, self._targets(schema, None), MergeMode.OVERWRITE)
+        write = delete_write(schema, keys, targets_within(self._record, schema, None), MergeMode.OVERWRITE)
         return self._write(write, epoch, tag)
 
     def commit(self, epoch: int | None = None, user_state: bytes = b"") -> None:
@@ -219,17 +219,6 @@ class Writer:
             " the schema, and begin again"
         )
 
-    def _targets(self, schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-        """The columns that a write names, by default the owner's, under the names that they have in this schema. An
-        owner of some columns names them also if they are all that there are, for by now there may be more."""
-        own = self._record.names(schema)
-        if own is None:
-            return targets_of(schema, columns)
-        if not own:
-            raise InvalidArgument(f"the columns of {self.owner!r} were all dropped; begin again with others")
-        names = named_columns(schema, own if columns is None else columns) or ()
-        return tuple(column.name for column in schema.value_columns if column.name in names)
-
     def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:
         self._check_open()
         self._check_sure(retried)
@@ -323,6 +312,18 @@ def written(
             " which cannot be taken back; begin without a state, and go on after that"
         )
     return writer
+
+
+def targets_within(record: OwnerRecord, schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The columns that a write of an owner names, by default all that it has, under the names that they have in this
+    schema. An owner of some columns names them also if they are all that there are, for by now there may be more."""
+    own = record.names(schema)
+    if own is None:
+        return targets_of(schema, columns)
+    if not own:
+        raise InvalidArgument(f"the columns of {record.name!r} were all dropped; begin again with others")
+    names = named_columns(schema, own if columns is None else columns) or ()
+    return tuple(column.name for column in schema.value_columns if column.name in names)
 
 
 def _read_state(state: str) -> Mapping[str, Any]:

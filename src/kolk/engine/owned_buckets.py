@@ -131,20 +131,26 @@ class OwnedBuckets:
                     " was to be committed: nothing was. Put what is missing again, or begin again"
                 )
 
-    def check_sealed(
-        self, info: TableInfo, record: OwnerRecord, epoch: int, tasks: Mapping[str, tuple[int, int]]
+    def check_left(
+        self,
+        info: TableInfo,
+        record: OwnerRecord,
+        epoch: int,
+        tasks: Mapping[str, tuple[int, int]],
+        *,
+        unsealed: bool = False,
     ) -> list[BucketId]:
-        """Raise CommitMismatch unless what is in the buckets named is that of the tickets named, whole; the answer is
-        which other buckets have something of the epoch."""
+        """Raise CommitMismatch unless what is in the buckets named is that of the tickets named, whole and, if it must
+        be, sealed; the answer is which other buckets have something of the epoch."""
         others: list[BucketId] = []
         for bucket, view in self._views(info, record):
             found, wanted = view.last_of(record.fence, epoch), tasks.get(bucket.name)
             if wanted is None:
                 others += [bucket] if found is not None else []
-            elif (view.ticket, found) != tuple(wanted) or not view.sealed:
+            elif (view.ticket, found) != tuple(wanted) or not (view.sealed or unsealed):
                 raise CommitMismatch(
                     f"bucket {bucket.name} has put {_number(found)} of ticket {view.ticket}, and {wanted[1]} of ticket"
-                    f" {wanted[0]}, sealed, was to be committed: nothing was. Begin again"
+                    f" {wanted[0]}{'' if unsealed else ', sealed,'} was to be committed: nothing was. Begin again"
                 )
         return others
 

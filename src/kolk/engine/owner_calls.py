@@ -87,10 +87,18 @@ class OwnerCalls(ABC):
         self.tasks.seal(self.table_by_id(table), number, fence, partition, ticket, seqs, message)
 
     def commit_tasks(
-        self, table: TableId, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes
+        self,
+        table: TableId,
+        number: int,
+        fence: int,
+        epoch: int,
+        tasks: Mapping[str, tuple[int, int]],
+        state: bytes,
+        *,
+        unsealed: bool = False,
     ) -> None:
         """Let an epoch stand: what these tickets have written, and nothing else of it."""
-        self.tasks.commit(self.table_by_id(table), number, fence, epoch, tasks, state)
+        self.tasks.commit(self.table_by_id(table), number, fence, epoch, tasks, state, unsealed=unsealed)
 
     def list_owners(self) -> list[OwnerInfo]:
         """The locks that there are."""

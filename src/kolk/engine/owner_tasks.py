@@ -3,7 +3,8 @@
 The rows of a bucket go to one task. Each attempt at a task has a ticket, which grows; the first put of a newer one to a
 bucket takes back what the older one wrote there, and the older one may write no more. Once an attempt has said that it
 is through (``seal``) it stays: whoever tries the task again is told what it left, and writes nothing. A commit names,
-for each bucket, whose rows it is to have; what others have left elsewhere is taken back.
+for each bucket, whose rows it is to have; what others have left elsewhere is taken back. Where a task cannot know by
+itself that it is through, none is sealed, and the commit that names them comes from somebody who does know.
 
 Which ticket is the current one is in memory. After a restart the frames tell it, bucket by bucket; only what a sealed
 task left is forgotten, so that the task cannot be answered for any more, and the run is begun again.
@@ -79,12 +80,21 @@ class OwnerTasks:
             self._owners.locks.replace(replace(lock, tasks=sealed))
 
     def commit(
-        self, info: TableInfo, number: int, fence: int, epoch: int, tasks: Mapping[str, tuple[int, int]], state: bytes
+        self,
+        info: TableInfo,
+        number: int,
+        fence: int,
+        epoch: int,
+        tasks: Mapping[str, tuple[int, int]],
+        state: bytes,
+        *,
+        unsealed: bool = False,
     ) -> None:
         """Commit an epoch: ``tasks`` are the ticket and the last put by bucket. What others have left in buckets that
-        are not named is taken back first."""
+        are not named is taken back first. Nothing is added to the epoch meanwhile, so that ``unsealed`` tasks are as
+        good as others once their last puts are found."""
         with self._owners.committing(info, number, fence, epoch, state) as record:
             if record is None:
                 return
-            for bucket in self._owners.buckets.check_sealed(info, record, epoch, tasks):
+            for bucket in self._owners.buckets.check_left(info, record, epoch, tasks, unsealed=unsealed):
                 self._owners.buckets.undo_one(info, bucket, record)

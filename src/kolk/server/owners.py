@@ -84,7 +84,7 @@ class OwnerRequests:
             case o.SealTask():
                 return engine.seal_task(*who, action.partition, action.ticket, action.seqs, action.message)
             case o.CommitTasks():
-                return engine.commit_tasks(*who, action.epoch, action.tasks, action.state)
+                return engine.commit_tasks(*who, action.epoch, action.tasks, action.state, unsealed=action.unsealed)
 
     def _begin(self, info: TableInfo, begin: o.BeginOwner) -> OwnerRecord:
         claim = Claim(

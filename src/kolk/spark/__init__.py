@@ -2,7 +2,8 @@
 
 The source and the sink are found by the name ``kolk`` wherever this package is installed. What is here besides are
 functions for a driver: ``session`` makes a Spark session for this machine, ``schema_for`` the schema of a table for a
-frame, and ``sink`` writes a stream in every output mode. docs/spark.md has the rest.
+frame, ``sink`` writes a stream in every output mode, and ``by_bucket`` brings rows to the tasks that
+``exactly-once=undo`` wants them in. docs/spark.md has the rest.
 
 It needs ``pip install kolk[spark]``, a server (``kolk serve`` or ``kolk.start``), and no RocksDB.
 """
@@ -11,13 +12,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kolk.spark.co_location import by_bucket
     from kolk.spark.schemas import schema_for
     from kolk.spark.sessions import session
     from kolk.spark.sinks import sink
 
-__all__ = ["schema_for", "session", "sink"]
+__all__ = ["by_bucket", "schema_for", "session", "sink"]
 
-_HOMES = {"schema_for": "kolk.spark.schemas", "session": "kolk.spark.sessions", "sink": "kolk.spark.sinks"}
+_HOMES = {
+    "by_bucket": "kolk.spark.co_location",
+    "schema_for": "kolk.spark.schemas",
+    "session": "kolk.spark.sessions",
+    "sink": "kolk.spark.sinks",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,17 @@ _WRITE = (
     Option("txn.on-old", "write", "`fail`", "`drop` passes over a batch that is older than the last one committed"),
     Option("txn.on-different", "write", "`answer`", "`fail` if a batch comes again with other rows; the first stand"),
 )
-OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE)
+_UNDO = (
+    Option(
+        "owner",
+        "write, undo",
+        "`txnAppId`, else the `checkpointLocation`",
+        "who locks the columns that are written, the same whenever the query starts",
+    ),
+    Option("lock-ttl", "write, undo", "`5m`", "how long the columns stay locked after the last task or batch"),
+    Option("undo", "write, undo", "`always`", "`none` for columns that a replay does not change, such as max and min"),
+)
+OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE, *_UNDO)
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
 """What Spark adds by itself."""
 _FLAGS = {"true": True, "false": False}

@@ -95,11 +95,13 @@ class SealTask(OfOwner, frozen=True, kw_only=True, tag="seal_task"):
 
 
 class CommitTasks(OfOwner, frozen=True, kw_only=True, tag="commit_tasks"):
-    """Let an epoch stand: what these tickets have written. ``tasks`` are the ticket and its last put by bucket."""
+    """Let an epoch stand: what these tickets have written. ``tasks`` are the ticket and its last put by bucket;
+    ``unsealed`` says that tasks need not have said themselves that they are through."""
 
     epoch: Number
     tasks: Tickets
     state: bytes = b""
+    unsealed: bool = False
 
 
 class ListOwners(Message, frozen=True, tag="owners"):
