@@ -5,6 +5,7 @@ version that was committed is not committed again. A block that ends with an exc
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 import pyarrow as pa
