@@ -24,14 +24,11 @@ def regrouped(pages: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa
         if not page.num_rows:
             continue
         batch = shown(page, wanted)
-        if waiting and (rows + batch.num_rows > _ROWS_MAX or size + batch.nbytes > _BYTES_MAX):
-            yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield from _split(_joined(waiting), size)
+            yield from _split(_joined(waiting))
             waiting, rows, size = [], 0, 0
     if waiting:
         yield _joined(waiting)
@@ -41,9 +38,11 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _split(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of which none is too large, unless it has a row that is."""
-    parts = max(-(-size // _BYTES_MAX), -(-batch.num_rows // _ROWS_MAX))
-    step = max(-(-batch.num_rows // parts), 1)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in halves of halves, until none is too large; a row that is too large by itself stays whole."""
+    if batch.num_rows <= 1 or (batch.num_rows <= _ROWS_MAX and batch.nbytes <= _BYTES_MAX):
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _split(batch.slice(0, middle))
+    yield from _split(batch.slice(middle))
