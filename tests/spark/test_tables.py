@@ -49,6 +49,17 @@ def test_attached_tables_are_views_that_sql_reads(spark, server, db, pages):
     )
 
 
+def test_attached_tables_are_views_that_sql_writes(spark, server, pages):
+    pytest.importorskip("kolk.spark.writing")
+    view = kolk.spark.attach(spark, server.url, tables=[pages.name])[pages.name]
+
+    spark.sql(f"INSERT INTO {view} VALUES ('/new', 7, array('x'))")
+    spark.sql(f"INSERT INTO {view} SELECT page, pv + 1, tags FROM {view} WHERE page = '/new'")
+
+    assert pages.get_one(page="/new") == {"page": "/new", "pv": 8, "tags": ["x"]}
+    assert spark.sql(f"SELECT count(*) FROM {view}").first()[0] == 101
+
+
 def test_two_tables_that_would_have_one_view_are_refused(spark, server, db, name):
     database, _, plain = name.partition(".")
     names = [f"{database}_{plain}.x", f"{database}.{plain}_x"]
