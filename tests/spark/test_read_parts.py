@@ -14,7 +14,7 @@ import kolk
 from kolk.errors import InvalidArgument, OffsetOutOfRange, TableNotFound, UnknownOrExpiredScan
 from kolk.spark import batches, reading
 from kolk.spark.asking import Asked
-from kolk.spark.identity import nonce_of, run_of
+from kolk.spark.runs import nonce_of, run_of
 from kolk.spark.options import Options
 from kolk.spark.types import arrow_schema
 

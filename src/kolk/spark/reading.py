@@ -3,7 +3,7 @@
 Spark asks for partitions once and keeps them for as long as there is the DataFrame, or the view. So they name shares of
 whatever there is to read ("the second of four") and no scan, no moment, and no bucket: a later action reads what was
 written since, also in partitions of the table that were made since. What is read is fixed by the tasks. The first that
-comes opens a scan for all of them, by a name that is new with every run (``kolk.spark.identity``); the others find it,
+comes opens a scan for all of them, by a name that is new with every run (``kolk.spark.runs``); the others find it,
 and so does a task that is tried again. If it is gone by then the task fails, for another moment would be wrong.
 
 Nobody tells a source that a query is over. So the scan gives way: once everything was read it is kept only a while for
@@ -33,7 +33,7 @@ from kolk.spark import connections
 from kolk.spark.asking import CHANGELOG, LEASE, SNAPSHOT, Asked
 from kolk.spark.batches import regrouped
 from kolk.spark.changes import Range, changes, ranges_of
-from kolk.spark.identity import nonce_of, this_run
+from kolk.spark.runs import nonce_of, this_run
 from kolk.spark.options import Options
 from kolk.spark.types import arrow_schema
 
