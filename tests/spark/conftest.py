@@ -20,6 +20,9 @@ def pytest_collection_modifyitems(items):
         if "tests/spark/" in item.path.as_posix():
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+            )
 
 
 @pytest.fixture(scope="session")

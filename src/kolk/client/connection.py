@@ -290,6 +290,7 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
             nonce=nonce,
             shared=request.is_shared,
             ttl_seconds=request.ttl_seconds,
+            linger_seconds=request.linger_seconds,
             resume=request.resume,
             source=request.source.value,
             lease=request.lease,

@@ -41,14 +41,17 @@ class LastRows:
         """See ``ScanPages``; nothing is held."""
 
 
-def last_rows(link: Link, info: TableInfo, request: ScanRequest) -> LastRows:
-    """The last rows of a log table, or of some buckets, by the time of their commit; within a bucket in its order."""
+def last_rows(link: Link, info: TableInfo, request: ScanRequest, until: Mapping[str, int] | None = None) -> LastRows:
+    """The last rows of a log table, or of some buckets, by the time of their commit; within a bucket in its order. They
+    are those before the offsets of ``until``, if it is given, and else before the present ends."""
     if request.limit is None or request.limit > ROWS_MAX:
         raise InvalidArgument(
             f"{info.name} is a log table, and a scan of it shows its last rows: give limit= up to {ROWS_MAX:,}, or read"
             " it with table.changelog()"
         )
     bounds = link.service.bounds(info.id)
+    if until is not None:
+        bounds = {name: (min(start, until[name]), until[name]) for name, (start, _) in bounds.items() if name in until}
     ends = {name: end for name, (_, end) in bounds.items()}
     starts = {name: max(start, end - request.limit) for name, (start, end) in bounds.items() if name != PARTITIONS}
     places = {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}

@@ -193,6 +193,7 @@ class Table(Handle):
         ttl: Duration | None = None,
         shared: bool = False,
         nonce: str | None = None,
+        linger: Duration | None = None,
         on_partition: OnPartition | None = None,
         on_progress: OnProgress | None = None,
     ) -> Scan:
@@ -207,8 +208,9 @@ class Table(Handle):
         read from the changelog, for ``to_arrow()`` and its like: the result is of one moment, the last.
 
         A ``shared`` scan is for several readers, here or elsewhere: ``table.join_scan(scan.id)``. With a ``nonce``
-        everybody who opens it gets the same scan, and never another once that is gone. ``on_progress`` is called with
-        the rows so far and about how many there are, or None. ``on_partition`` is called if a partition is dropped
+        everybody who opens it gets the same scan, and never another once that is gone; with ``linger`` it gives way: it
+        is kept for so long after its end was read, and only until another needs its place. ``on_progress`` is called
+        with the rows so far and about how many there are, or None. ``on_partition`` is called if a partition is dropped
         before its rows were read; without it the scan raises PartitionDropped, and can be read on.
 
         ``source="snapshot"`` shows the newest snapshots instead, and ``source=lease`` those that a lease keeps: however
@@ -225,6 +227,7 @@ class Table(Handle):
             nonce=nonce or "",
             is_shared=shared or nonce is not None,
             ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
+            linger_seconds=None if linger is None else seconds_of(linger, "linger"),
         )
         is_shared = request.is_shared
         kind, lease, generation = source_of(source, resume, is_log=not schema.primary_key, is_shared=is_shared)

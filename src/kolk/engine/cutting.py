@@ -32,7 +32,10 @@ Pinning = Callable[[TableInfo, ScanRequest, str], AbstractContextManager[TablePi
 
 
 class Cutting:
-    """Makes cuts. Thread-safe: it has no state, and what it touches has locks of its own."""
+    """Makes cuts. Thread-safe: it has no state, and what it touches has locks of its own.
+
+    That of a log table has no views, and is only how far each bucket goes: the log itself is all there is to read.
+    """
 
     def __init__(
         self,
@@ -77,6 +80,9 @@ class Cutting:
                 self._check_alive(info.id)  # a dropped table has no partitions, and is not empty
                 if [tablet.bucket for tablet in tablets] == list(self._buckets(info, request)):
                     position = self._partitions.of(info).position if info.is_partitioned else None
+                    if info.is_log:
+                        ends = {tablet.bucket: tablet.end for tablet in tablets}
+                        return self._made(schema, request, [], ends, position, None)
                     estimate = sum(tablet.estimate() for tablet in tablets)
                     views = self._pin(tablets, self._span(info, schema, request))
                     offsets = {bucket: view.offset for bucket, view in views}

@@ -54,7 +54,8 @@ class Scans:
         """Pin the table, or the buckets that are named, at one moment. With a nonce that is known nothing new is
         opened."""
         info.schema.check_known()
-        self._cutting.merger(info)
+        if not (info.is_log and request.nonce and request.is_shared and request.is_live):
+            self._cutting.merger(info)  # else it is the moment that several readers of a log agree on
         if request.where is not None:
             request.where.check(schema)
         if not request.nonce:
@@ -79,7 +80,7 @@ class Scans:
     ) -> tuple[Page, ScanPage]:
         """What comes after a place."""
         with self._reading(id, principal) as session:
-            return self._handed(session, session.cut.page(place, room, only), is_whole=only is None)
+            return self._handed(session, session.cut.page(place, room, only), only)
 
     def call(
         self,
@@ -97,8 +98,8 @@ class Scans:
         start = self.place(id, token) if token else START
         with self._reading(id, principal) as session:
             session.cut.check(only)
-            page, is_whole = session.call(cursor, seq, self.room(size_bytes), start, only)
-            return self._handed(session, page, is_whole=is_whole)[1]
+            page, read = session.call(cursor, seq, self.room(size_bytes), start, only)
+            return self._handed(session, page, read)[1]
 
     def room(self, size_bytes: int) -> Room:
         """A page of a size that a client asked for."""
@@ -134,8 +135,8 @@ class Scans:
                 self.sessions.end(id, None, ScanEnd.REVOKED, taken_back(refusal))
                 raise ended(ScanEnd.REVOKED, taken_back(refusal)) from error
 
-    def _handed(self, session: ScanSession, page: Page, *, is_whole: bool) -> tuple[Page, ScanPage]:
-        self.sessions.served(session, page, is_end=page.is_last and is_whole)
+    def _handed(self, session: ScanSession, page: Page, only: Collection[str] | None) -> tuple[Page, ScanPage]:
+        self.sessions.served(session, page, only)
         token = self._tokens.encode(Token(session.id, session.query, page.place))
         return page, ScanPage(page.batch, page.runs, token, page.is_last, page.event)
 

@@ -92,12 +92,19 @@ class ScanSession:
         self.last_use = now
         self.last_use_ms = opened_ms
         self.is_drained = False
+        self.unread = {bucket.name for bucket in cut.buckets}
+        self.readers = 0
         self.end: tuple[ScanEnd, str] | None = None
         self.rows = 0
         self.size_bytes = 0
         self._lock = threading.RLock()
         # Guarded by _lock.
         self._cursors: OrderedDict[str, tuple[_Cursor, AbstractContextManager[bool]]] = OrderedDict()
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether others may have its place while nobody reads it."""
+        return self.request.linger_seconds is not None
 
     def opened(self) -> Opened:
         """What its reader must know of it."""
@@ -123,9 +130,9 @@ class ScanSession:
         room: Room,
         start: Place = START,
         only: Sequence[str] | None = None,
-    ) -> tuple[Page, bool]:
-        """Serve one call of a cursor; ``start`` and ``only`` are for its first. The answer is the page, and whether the
-        cursor reads all buckets."""
+    ) -> tuple[Page, tuple[str, ...] | None]:
+        """Serve one call of a cursor; ``start`` and ``only`` are for its first. The answer is the page, and which
+        buckets the cursor reads, None for all."""
         with self._lock:
             found = self._cursors.get(cursor)
             if found is None:
@@ -140,7 +147,7 @@ class ScanSession:
             self._cursors.move_to_end(cursor)
         state, lock = found
         with lock:
-            return self._serve(state, seq, room), state.only is None
+            return self._serve(state, seq, room), state.only
 
     def _serve(self, cursor: _Cursor, seq: int, room: Room) -> Page:
         if seq not in (cursor.seq, cursor.seq + 1):

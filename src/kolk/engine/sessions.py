@@ -7,11 +7,15 @@ remembered for a while, so that a reader who comes late is told.
 In use means that a page is being made, not that somebody is connected: a client that takes nothing for so long loses
 its scan like one that is gone. A session that was read to its end and not closed lingers for a moment, for a reader who
 lost the last page; it takes no place meanwhile, and is the first to go when room is needed.
+
+A shared session does not end with one of its readers, and nobody knows how many there will be. One that was opened to
+give way has its place until another needs it: then it goes if it was read to its end, or if nobody has read it for a
+moment, whoever was used longest ago first. So those who come and read are never refused for what others left behind.
 """
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,6 +32,10 @@ LINGER_SECONDS = 10.0
 _ENDED_MAX = 10_000
 _ENDED = "this scan was closed, by its reader or an operator (`kolk scans close`); scan again"
 _READ = "this scan was read to its end, and is gone"
+_GAVE_WAY = (
+    "this scan gave its place to another one while nobody read it; scan again, or let the server keep more"
+    " (scans_per_bucket_max, scans_max)"
+)
 _IDLE = "nobody has read this scan for {ttl:g} s, so it was given up; scan again, read quicker, or ask for a longer ttl"
 _CLOSED = Closed("the database is closed")
 _UNKNOWN = "there is no such scan: it ended long ago, or the server was restarted; scan again"
@@ -62,8 +70,12 @@ class ScanSessions:
                 if shortage is not None:
                     gone += self._revoked()  # some may only wait for somebody to notice that their rows are gone
                     shortage = self._shortage(session)
-                if shortage is not None:
-                    raise self._refused_for(shortage)
+                while shortage is not None:
+                    idle = [] if shortage.is_for_good else self._giving_way(shortage.taking)
+                    if not idle:
+                        raise self._refused_for(shortage)
+                    gone.append(self._remove(idle[0], ScanEnd.CLOSED, _GAVE_WAY))
+                    shortage = self._shortage(session)
                 while self._views + views > self._config.scan_views_max:
                     gone.append(self._remove(self._lingering()[0], ScanEnd.CLOSED, _READ))
                 self._open[session.id] = session
@@ -103,8 +115,23 @@ class ScanSessions:
             if is_over:
                 session.cut.close()
 
-    def served(self, session: ScanSession, page: Page, *, is_end: bool) -> None:
-        """Count what a page brought; the last one of all buckets drains a session that is not shared."""
+    @contextmanager
+    def followed(self, id: str) -> Iterator[None]:
+        """Somebody reads this scan as long as the block lasts, however slowly he takes it."""
+        with self._lock:
+            session = self._open.get(id)
+            if session is not None:
+                session.readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                if session is not None:
+                    session.readers -= 1
+
+    def served(self, session: ScanSession, page: Page, only: Collection[str] | None) -> None:
+        """Count what a page brought, of these buckets or of all; the last one of all buckets drains a session that is
+        not shared."""
         rows = rows_of(page.runs)
         size = 0 if page.batch is None else page.batch.nbytes
         with self._lock:
@@ -112,6 +139,9 @@ class ScanSessions:
             self._bytes += size
             session.rows += rows
             session.size_bytes += size
+            if page.is_last:
+                session.unread.difference_update(session.unread.copy() if only is None else only)
+            is_end = page.is_last and only is None
             if is_end and not session.request.is_shared and not session.is_drained and session.end is None:
                 session.is_drained = True
                 self._take_place(session, -1)
@@ -269,6 +299,9 @@ class ScanSessions:
         ttl = session.ttl_seconds
         if session.is_drained:
             ttl = LINGER_SECONDS if ttl is None else min(ttl, LINGER_SECONDS)
+        linger = session.request.linger_seconds
+        if linger is not None and not (session.unread or session.readers):
+            ttl = linger if ttl is None else min(ttl, linger)
         return None if ttl is None else session.last_use + ttl - now
 
     def _remove(self, session: ScanSession, reason: ScanEnd, why: str) -> ScanSession:
@@ -293,6 +326,14 @@ class ScanSessions:
     def _taking(self) -> list[ScanSession]:
         return [session for session in self._all() if not session.is_drained]
 
+    def _giving_way(self, sessions: Sequence[ScanSession]) -> list[ScanSession]:
+        """Those whose place another may have: first what was read to its end, then what nobody has read for a
+        moment."""
+        before = self._clock.monotonic() - LINGER_SECONDS
+        idle = [each for each in sessions if each.gives_way and not (each.uses or each.readers)]
+        found = [each for each in idle if not each.unread or each.last_use < before]
+        return sorted(found, key=lambda each: (bool(each.unread), each.last_use))
+
     def _lingering(self) -> list[ScanSession]:
         return [session for session in self._all() if session.is_drained]
 
@@ -306,7 +347,7 @@ class ScanSessions:
             table=session.table_name,
             principal=session.principal,
             is_shared=session.request.is_shared,
-            is_drained=session.is_drained,
+            is_drained=session.is_drained or (session.gives_way and not session.unread),
             views=len(session.cut.buckets),
             rows=session.rows,
             size_bytes=session.size_bytes,

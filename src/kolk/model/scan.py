@@ -45,7 +45,8 @@ class ScanRequest:
 
     ``buckets`` are public names; None is all of them. With a ``nonce`` opening again gives the same scan and no second
     one. A shared scan is for several readers: its end is not the end of one of them, and its nonce is known for a day.
-    ``resume`` is the token of a scan that was lost: only what comes after it is shown.
+    One with ``linger_seconds`` gives way: read to its end it is kept for so long only, and while nobody reads it others
+    may have its place. ``resume`` is the token of a scan that was lost: only what comes after it is shown.
 
     ``source`` is the living rows, the newest snapshots, or those of the ``lease``, which whoever asks has in this
     ``generation``, if one is named: what another holder leases under its id is not what he knows. ``pins`` names the
@@ -61,6 +62,7 @@ class ScanRequest:
     nonce: str = ""
     is_shared: bool = False
     ttl_seconds: float | None = None
+    linger_seconds: float | None = None
     resume: str = ""
     source: ScanSource = ScanSource.LIVE
     lease: str = ""
@@ -73,6 +75,8 @@ class ScanRequest:
             raise InvalidArgument(f"limit is a number of rows, not {self.limit!r}")
         if len(self.nonce) > NONCE_LENGTH_MAX:
             raise InvalidArgument(f"a nonce has at most {NONCE_LENGTH_MAX} characters")
+        if self.linger_seconds is not None and not (self.is_shared and 0 < self.linger_seconds < float("inf")):
+            raise InvalidArgument("linger is more than 0 s, and for shared scans: others end when they are read")
 
     @property
     def is_owned(self) -> bool:

@@ -59,6 +59,7 @@ class Scanning:
             nonce=asked.nonce,
             is_shared=asked.shared,
             ttl_seconds=asked.ttl_seconds,
+            linger_seconds=asked.linger_seconds,
             resume=asked.resume,
             source=_source(asked.source),
             lease=asked.lease,
@@ -98,10 +99,11 @@ class Scanning:
         def pages() -> Streamed:
             nonlocal place
             is_last = False
-            while not is_last:
-                page, handed = scans.read(asked.scan, principal.name, place, scans.room(STREAM_PAGE_BYTES), only)
-                place, is_last = page.place, page.is_last
-                yield handed.batch if handed.batch is not None else nothing, m.Page(part=_part(handed))
+            with scans.sessions.followed(asked.scan):
+                while not is_last:
+                    page, handed = scans.read(asked.scan, principal.name, place, scans.room(STREAM_PAGE_BYTES), only)
+                    place, is_last = page.place, page.is_last
+                    yield handed.batch if handed.batch is not None else nothing, m.Page(part=_part(handed))
 
         return info, opened.arrow, pages()
 

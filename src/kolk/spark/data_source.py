@@ -35,10 +35,10 @@ class KolkSource(DataSource):
 
     def schema(self) -> "StructType":
         """The columns of the table, or those that the options choose."""
+        from kolk.spark.asking import Asked
         from kolk.spark.connections import table
-        from kolk.spark.types import spark_schema
 
-        return spark_schema(table(self.options).schema)
+        return Asked.of(self.options, table(self.options).info).schema
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """A batch read."""

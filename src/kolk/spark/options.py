@@ -36,7 +36,30 @@ _CONNECTION = (
     Option("allow-plaintext", "all", "`false`", "send a token to another machine without TLS"),
     Option("timeout", "all", "`30s`", "how long a call to the server may take, with all its retries"),
 )
-_READ: tuple[Option, ...] = ()
+_READ: tuple[Option, ...] = (
+    Option("columns", "read", "all of them", "the columns to read, `page,pv`: others do not travel"),
+    Option(
+        "where", "read", "every row", "which rows, in SQL, decided by the server: `pv > 100 AND day = '2026-11-15'`"
+    ),
+    Option("limit", "batch read", "every row", "so many rows at most; of a log table the last ones"),
+    Option(
+        "source",
+        "batch read",
+        "`live`",
+        "what is read: the rows as they are now (`live`), the newest `snapshot`, the snapshots that a lease keeps"
+        " (`lease:ID`), or the `changelog`",
+    ),
+    Option(
+        "start",
+        "read",
+        "`earliest`",
+        'where a changelog begins: `earliest`, `latest`, a time as `2026-11-15T08:00:00Z`, or offsets, `{"0": 17}`',
+    ),
+    Option("stop", "batch read", "`latest`", "where a changelog ends, which is no longer read: as `start`"),
+    Option("parallelism", "batch read", "2 for each core of the driver", "the most tasks that read at once"),
+    Option("cut-ttl", "batch read", "`10m`", "how long the server keeps what a query reads while nobody reads it"),
+    Option("cut-linger", "batch read", "`2m`", "the same after all of it was read, for tasks that are tried again"),
+)
 _STREAM: tuple[Option, ...] = ()
 _WRITE = (
     Option(

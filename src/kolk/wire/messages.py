@@ -317,6 +317,7 @@ class OpenScan(Message, frozen=True, tag="open_scan"):
     nonce: Nonce = ""
     shared: bool = False
     ttl_seconds: float | None = None
+    linger_seconds: float | None = None
     resume: str = ""
     source: str = "live"
     lease: LeaseId = ""

@@ -1,0 +1,112 @@
+"""What somebody wants to read of a table, from the options: which rows, which columns, from where.
+
+Everything that can be said wrongly is found here, by name, before anything is read. Nothing here asks the server.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import types as st
+
+from kolk.client.where import predicate_of
+from kolk.errors import InvalidArgument
+from kolk.model.predicate import Predicate
+from kolk.model.table import TableInfo
+from kolk.spark.options import Options
+from kolk.spark.types import spark_schema
+
+LIVE, SNAPSHOT, CHANGELOG, LEASE = "live", "snapshot", "changelog", "lease"
+_KINDS = (LIVE, SNAPSHOT, CHANGELOG)
+CHANGE_FIELDS = (
+    st.StructField("_change_type", st.StringType(), nullable=False),
+    st.StructField("_commit_version", st.LongType(), nullable=False),
+    st.StructField("_commit_timestamp", st.TimestampType(), nullable=False),
+    st.StructField("_bucket", st.StringType(), nullable=False),
+)
+"""What a changelog adds, by the names that Spark has for it: the kind of a change, its offset in the log of its bucket,
+when it was committed, and that bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be read. ``schema`` is what Spark is told; a frame may have fewer of these columns."""
+
+    kind: str
+    lease: str
+    schema: st.StructType
+    where: Predicate | None
+    limit: int | None
+
+    @staticmethod
+    def of(options: Options, info: TableInfo) -> "Asked":
+        """What the options say about this table."""
+        kind, lease = _source(options.text("source") or LIVE)
+        if kind in (SNAPSHOT, LEASE) and info.is_log:
+            raise InvalidArgument(f"{info.name} is a log table and has no snapshots; leave the option 'source' out")
+        for name in ("start", "stop"):
+            if kind != CHANGELOG and options.text(name) is not None:
+                raise InvalidArgument(f"the option {name!r} goes with .option('source', 'changelog')")
+        limit = options.number("limit")
+        if kind == CHANGELOG and limit is not None:
+            raise InvalidArgument("a changelog has no limit: give 'start' and 'stop', or use df.limit(...)")
+        return Asked(
+            kind=kind,
+            lease=lease,
+            schema=_schema(info, options.names("columns"), is_changelog=kind == CHANGELOG),
+            where=predicate_of(options.text("where"), info.schema),
+            limit=limit,
+        )
+
+    def check(self, schema: st.StructType) -> None:
+        """Refuse a frame's schema that is not some of the columns, by name and type."""
+        for field in schema.fields:
+            if field.name not in self.schema.names:
+                raise InvalidArgument(
+                    f"there is no column {field.name!r} to read; the columns are {', '.join(self.schema.names)}"
+                )
+            own = self.schema[field.name]
+            if not _holds(field.dataType, own.dataType) or (own.nullable and not field.nullable):
+                raise InvalidArgument(
+                    f"the column {field.name!r} is {_shown(own)}, not {_shown(field)}; read it as it is and cast it"
+                )
+        if len(set(schema.names)) != len(schema.names):
+            raise InvalidArgument("a column is named twice in the schema; name each once")
+
+
+def _source(text: str) -> tuple[str, str]:
+    kind, _, lease = text.partition(":")
+    if kind.lower() == LEASE and lease:
+        return LEASE, lease
+    if text.lower() in _KINDS:
+        return text.lower(), ""
+    raise InvalidArgument(f"the option 'source' is one of {', '.join(_KINDS)} or lease:ID, not {text[:60]!r}")
+
+
+def _schema(info: TableInfo, names: tuple[str, ...] | None, *, is_changelog: bool) -> st.StructType:
+    """The columns that are named, else all. Whoever names none of a changelog's own columns has them besides."""
+    if names == ():
+        raise InvalidArgument("the option 'columns' names no column; leave it out to read all of them")
+    own = {field.name: field for field in CHANGE_FIELDS} if is_changelog else {}
+    given = names if names is not None else info.schema.names
+    wanted = given if any(name in own for name in given) else (*given, *own)
+    plain = spark_schema(info.schema, tuple(name for name in wanted if name not in own) or None)
+    found = {field.name: field for field in plain.fields} | own
+    return st.StructType([found[name] for name in wanted])
+
+
+def _holds(wanted: st.DataType, has: st.DataType) -> bool:
+    """Whether one type is the other, but that it may allow nulls where the other has none."""
+    if isinstance(wanted, st.StructType) and isinstance(has, st.StructType):
+        pairs = zip(wanted.fields, has.fields, strict=False)
+        return wanted.names == has.names and all(
+            _holds(one.dataType, other.dataType) and (one.nullable or not other.nullable) for one, other in pairs
+        )
+    if isinstance(wanted, st.ArrayType) and isinstance(has, st.ArrayType):
+        return _holds(wanted.elementType, has.elementType) and (wanted.containsNull or not has.containsNull)
+    if isinstance(wanted, st.MapType) and isinstance(has, st.MapType):
+        is_held = _holds(wanted.keyType, has.keyType) and _holds(wanted.valueType, has.valueType)
+        return is_held and (wanted.valueContainsNull or not has.valueContainsNull)
+    return wanted == has
+
+
+def _shown(field: st.StructField) -> str:
+    return field.dataType.simpleString() + ("" if field.nullable else " not null")
