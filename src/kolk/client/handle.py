@@ -42,6 +42,11 @@ class Handle:
         """Everything that the table is, as far as this handle knows; see ``refresh``."""
         return self._info
 
+    @property
+    def link(self) -> Link:
+        """The way to the table, for other readers that are built on it."""
+        return self._link
+
     def describe(self) -> dict[str, object]:
         """The table as it is now, its options and the log offsets of its buckets, in plain values."""
         return self._service.describe(self._info.id)
