@@ -36,9 +36,9 @@ class KolkSource(DataSource):
     def schema(self) -> "StructType":
         """The columns of the table, or those that the options choose."""
         from kolk.spark.connections import table
-        from kolk.spark.types import spark_schema
+        from kolk.spark.forms import Form, changes_schema
 
-        return spark_schema(table(self.options).schema)
+        return changes_schema(table(self.options).schema, Form.of(self.options), self.options.names("columns"))
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """A batch read."""

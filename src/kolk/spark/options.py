@@ -36,8 +36,38 @@ _CONNECTION = (
     Option("allow-plaintext", "all", "`false`", "send a token to another machine without TLS"),
     Option("timeout", "all", "`30s`", "how long a call to the server may take, with all its retries"),
 )
-_READ: tuple[Option, ...] = ()
-_STREAM: tuple[Option, ...] = ()
+_READ: tuple[Option, ...] = (
+    Option("columns", "read", "all of them", "the columns to read, `page,pv`: others do not travel"),
+    Option("where", "read", "every row", "which rows, in SQL; of a stream, which partitions"),
+)
+_STREAM = (
+    Option(
+        "start",
+        "readStream",
+        "`full`",
+        "where a new query begins: `full` (all rows, then every change), `earliest`, `latest`, a time such as"
+        " `2026-11-15T08:00:00Z`, or offsets by bucket as JSON; a query that is restarted goes on where it was",
+    ),
+    Option(
+        "changes",
+        "readStream",
+        "`rows`",
+        "`cdc`: every change, with `_change_type`, `_commit_version`, `_commit_timestamp`; `upserts`: the row that each"
+        " change leaves or takes away, with `_change_type`; `rows`: the table's columns alone, and a deletion is an"
+        " error",
+    ),
+    Option("maxRowsPerTrigger", "readStream", "all there is", "the most rows of a micro-batch"),
+    Option("maxBytesPerTrigger", "readStream", "all there is", "about how many bytes a micro-batch has: an estimate"),
+    Option("lease-ttl", "readStream", "`1h`", "how long a query may be down while it reads its first rows (`full`)"),
+    Option("follower", "readStream", "a name of its own", "in whose name the query holds the log that it has to read"),
+    Option(
+        "dropped-partitions",
+        "readStream",
+        "`fail`",
+        "what to do about a partition that was dropped before it was read: `fail`, or `ignore` what is lost",
+    ),
+    Option("parallelism", "readStream", "2 for each core of the driver", "the most tasks that read a micro-batch"),
+)
 _WRITE: tuple[Option, ...] = ()
 OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE)
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}

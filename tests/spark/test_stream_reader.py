@@ -1,0 +1,694 @@
+"""Streaming reads at the level of Spark's calls: every start, every form, limits, restarts, partitions, what is held.
+
+``Query`` makes the calls that Spark makes, in the same order, so that every step can be looked at and repeated: the end
+of a batch is written down before it is read, a restart begins with a new reader and reads the last batch again unless
+it was committed, and a reader for tasks is one that was pickled.
+"""
+
+import datetime
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+import kolk
+from kolk import Column, Schema
+from kolk.errors import (
+    FollowerTaken,
+    InvalidArgument,
+    InvalidRows,
+    LeaseLost,
+    OffsetOutOfRange,
+    PartitionDropped,
+    TableNotFound,
+    UnknownFormat,
+)
+from kolk.spark.data_source import KolkSource
+
+PAGES = Schema([Column("id", "bigint", nullable=False), Column("v", "string")], primary_key=["id"])
+DAYS = Schema(
+    [Column("day", "string", nullable=False), Column("id", "bigint", nullable=False), Column("v", "bigint")],
+    primary_key=["day", "id"],
+)
+EVENTS = Schema([Column("id", "bigint"), Column("v", "string")])
+
+
+class Query:
+    """One query. ``ends`` are the offsets in its checkpoint, as text; ``rows`` what the sink has, by batch."""
+
+    def __init__(self, url, table, **options):
+        self.options = {"url": url, "table": table, **options}
+        self.ends = []
+        self.committed = 0
+        self.rows = {}
+        self.reader = None
+        self.start()
+
+    def start(self, schema=None):
+        """Begin, or begin again after a crash: nothing is known but the checkpoint."""
+        source = KolkSource(self.options)
+        self.schema = schema or source.schema()
+        self.reader = source.streamReader(self.schema)
+        self.for_tasks = pickle.loads(pickle.dumps(KolkSource(self.options).streamReader(self.schema)))
+        if len(self.ends) > self.committed:
+            self.run(len(self.ends) - 1)
+
+    def stop(self):
+        self.reader.stop()
+
+    def trigger(self, limit=None):
+        """One turn; whether there was a batch."""
+        start = self.at(len(self.ends) - 1)
+        end = json.dumps(self.reader.latestOffset(json.loads(start), limit or self.reader.getDefaultReadLimit()))
+        if end == start:
+            return False
+        self.ends.append(end)
+        if len(self.ends) > 1:
+            self.reader.commit(json.loads(self.ends[-2]))
+        self.run(len(self.ends) - 1)
+        return True
+
+    def at(self, batch):
+        return self.ends[batch] if batch >= 0 else json.dumps(self.reader.initialOffset())
+
+    def parts(self, batch):
+        return self.reader.partitions(json.loads(self.at(batch - 1)), json.loads(self.ends[batch]))
+
+    def run(self, batch):
+        self.rows[batch] = self.read(batch)
+        self.committed = batch + 1
+
+    def read(self, batch):
+        found = [each for part in self.parts(batch) for each in self.for_tasks.read(pickle.loads(pickle.dumps(part)))]
+        return pa.Table.from_batches(found).to_pylist() if found else []
+
+    def drain(self, limit=None, most=1_000):
+        """Turns until there is nothing to read; how many batches there were."""
+        for turns in range(most):
+            if not self.trigger(limit):
+                return turns
+        raise AssertionError("it does not end")
+
+    def everything(self):
+        return [row for batch in sorted(self.rows) for row in self.rows[batch]]
+
+
+def replayed(rows, key="id"):
+    """The table that these changes make, each of which must follow from those before."""
+    found = {}
+    for row in rows:
+        kind = row["_change_type"]
+        values = {name: value for name, value in row.items() if not name.startswith("_")}
+        if kind == "insert":
+            assert row[key] not in found, f"{row} is inserted twice"
+        elif kind in ("update_preimage", "delete"):
+            assert found.get(row[key]) == values, f"{row} does not follow from {found.get(row[key])}"
+        else:
+            assert row[key] in found
+        if kind == "delete":
+            del found[row[key]]
+        elif kind != "update_preimage":
+            found[row[key]] = values
+    return found
+
+
+@pytest.fixture
+def query(server, name):
+    """A query of this test's table; stopped at its end."""
+    made = []
+
+    def make(**options):
+        made.append(Query(server.url, name, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def pages(db, name):
+    return db.create_table(name, PAGES, buckets=3)
+
+
+def put(table, ids, text="x"):
+    return table.put([{"id": each, "v": f"{text}{each}"} for each in ids])
+
+
+def held(db, name):
+    leases = [each for each in db.leases() if name in each.tables]
+    return len(leases), len([each for each in db.followers() if each.table == name])
+
+
+def as_is(table, key="id"):
+    return {row[key]: row for row in table.scan().to_arrow().to_pylist()}
+
+
+# --- where it begins
+
+
+def test_full_reads_all_rows_and_then_every_change(pages, query, db, name):
+    put(pages, range(100))
+    stream = query(changes="cdc")
+
+    assert stream.drain() == 1
+    pages.delete([{"id": 7}])
+    put(pages, [1, 200], "y")
+    assert stream.drain() == 1
+
+    assert replayed(stream.everything()) == as_is(pages)
+    kinds = [row["_change_type"] for row in stream.rows[1]]
+    assert sorted(kinds) == ["delete", "insert", "update_postimage", "update_preimage"]
+    assert held(db, name) == (0, 1)  # the first commit came with the second batch
+
+
+def test_an_empty_table_writes_down_where_it_began(pages, query):
+    stream = query(changes="cdc")
+
+    assert stream.drain() == 1
+    put(pages, range(3))
+    assert stream.drain() == 1
+
+    assert replayed(stream.everything()) == as_is(pages)
+
+
+def test_earliest_reads_the_log_from_its_start(pages, query):
+    put(pages, range(10))
+    put(pages, range(5), "y")
+
+    stream = query(start="earliest", changes="cdc")
+    stream.drain()
+
+    assert len(stream.everything()) == 20
+    assert replayed(stream.everything()) == as_is(pages)
+
+
+def test_latest_reads_what_comes_after_the_query_has_begun_even_if_it_dies_at_once(pages, query):
+    put(pages, range(10))
+    stream = query(start="latest", changes="cdc")
+    assert stream.trigger()
+
+    put(pages, [50])
+    stream.start()
+    put(pages, [51])
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.everything()) == [50, 51]
+
+
+def test_a_time_reads_what_was_committed_since(pages, query, db, name):
+    put(pages, range(10))
+    (before,) = {row["_commit_timestamp"] for row in pages.changelog().__iter__().__next__().to_pylist()}
+    while (now := datetime.datetime.now(datetime.UTC)) - before < datetime.timedelta(milliseconds=5):
+        pass
+    put(pages, [77])
+
+    stream = query(start=now.isoformat())
+    stream.drain()
+
+    assert [row["id"] for row in stream.everything()] == [77]
+
+
+def test_offsets_of_a_scan_go_on_after_it(pages, query):
+    put(pages, range(10))
+    with pages.scan() as scan:
+        scan.to_arrow()
+    put(pages, [3], "y")
+
+    stream = query(start=json.dumps(scan.offsets))
+    stream.drain()
+
+    assert stream.everything() == [{"id": 3, "v": "y3"}]
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        ("yesterday", "a time such as"),
+        ("2026-11-15T08:00:00", "time zone"),
+        ('{"0": "x"}', "offsets by bucket"),
+        ("{", "offsets by bucket"),
+        ('{"9": 1}', "names a bucket '9'"),
+    ],
+)
+def test_a_start_that_means_nothing_is_refused(pages, query, start, says):
+    stream = query(start=start)
+
+    with pytest.raises(InvalidArgument, match=says):
+        stream.trigger()
+
+
+def test_offsets_beyond_the_log_are_refused(pages, query):
+    stream = query(start='{"0": 5}')
+
+    with pytest.raises(OffsetOutOfRange, match="ends at offset 0"):
+        stream.trigger()
+
+
+def test_a_log_table_is_read_from_its_start(db, name, query):
+    table = db.create_table(name, EVENTS, buckets=2)
+    for each in range(5):
+        put(table, [each])
+    stream = query()
+
+    stream.drain()
+    put(table, [9])
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.everything()) == [0, 1, 2, 3, 4, 9]
+    assert held(db, name) == (0, 1)
+
+
+# --- forms
+
+
+def test_rows_alone_show_what_changes_leave_and_refuse_a_deletion(pages, query):
+    put(pages, range(3))
+    stream = query(columns="v")
+    stream.drain()
+    put(pages, [1], "y")
+    stream.drain()
+
+    assert stream.rows[1] == [{"v": "y1"}]
+    pages.delete([{"id": 1}])
+    with pytest.raises(InvalidRows, match="'changes', 'upserts'"):
+        stream.drain()
+
+
+def test_upserts_say_what_to_put_and_what_to_delete(pages, query):
+    put(pages, range(3))
+    stream = query(changes="upserts")
+    stream.drain()
+    put(pages, [1], "y")
+    pages.delete([{"id": 2}])
+    stream.drain()
+
+    assert sorted(stream.rows[1], key=lambda row: row["id"]) == [
+        {"id": 1, "v": "y1", "_change_type": "update_postimage"},
+        {"id": 2, "v": "x2", "_change_type": "delete"},
+    ]
+
+
+def test_change_columns_are_chosen_by_a_schema_of_ones_own(pages, query):
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    put(pages, [4])
+    stream = query(start="earliest")
+    chosen = StructType(
+        [StructField("_commit_version", LongType(), False), StructField("_change_type", StringType(), False)]
+    )
+    stream.start(schema=chosen)
+
+    stream.drain()
+
+    assert stream.everything() == [{"_commit_version": 0, "_change_type": "insert"}]
+
+
+def test_a_column_with_the_name_of_a_change_column_is_refused(db, name, server):
+    schema = Schema([Column("id", "bigint", nullable=False), Column("_commit_version", "bigint")], primary_key=["id"])
+    db.create_table(name, schema)
+
+    with pytest.raises(InvalidArgument, match="_commit_version"):
+        Query(server.url, name, changes="cdc")
+
+
+# --- limits
+
+
+def test_limits_divide_rows_and_changes_exactly(pages, query):
+    put(pages, range(1_000))
+    stream = query(maxRowsPerTrigger="70", changes="cdc", parallelism="2")
+    assert stream.drain() == 15
+    put(pages, range(300), "y")
+    assert stream.drain() == 9
+
+    assert [len(stream.rows[batch]) for batch in range(15)] == [70] * 14 + [20]
+    assert [len(stream.rows[batch]) for batch in range(15, 24)] == [70] * 8 + [40]
+    assert replayed(stream.everything()) == as_is(pages)
+
+
+def test_every_batch_can_be_read_again_to_the_row(pages, query):
+    put(pages, range(500))
+    stream = query(maxRowsPerTrigger="90", changes="cdc", parallelism="2")
+    stream.trigger()
+    put(pages, range(0, 500, 2), "y")
+    stream.reader.commit = lambda end: None  # so that all of them can be
+    stream.drain()
+
+    for batch, rows in stream.rows.items():
+        assert sorted(map(str, stream.read(batch))) == sorted(map(str, rows))
+
+
+def test_bytes_are_an_estimate_and_all_available_is_all(pages, query):
+    pages.put([{"id": each, "v": "x" * 1_000} for each in range(300)])
+    stream = query(start="earliest", maxBytesPerTrigger="50000", changes="cdc")
+
+    assert stream.reader.getDefaultReadLimit() == ReadMaxBytes(50_000)
+    assert stream.trigger()
+    assert 25 <= len(stream.rows[0]) <= 60
+    assert stream.trigger(ReadAllAvailable())
+    assert len(stream.rows[1]) == 300 - len(stream.rows[0])
+    assert stream.trigger(ReadMaxRows(1)) is False
+
+
+def test_bytes_divide_snapshots_too(pages, query):
+    pages.put([{"id": each, "v": "x" * 1_000} for each in range(300)])
+    stream = query(maxBytesPerTrigger="50000")
+
+    assert 5 <= stream.drain() <= 12
+    assert sorted(row["id"] for row in stream.everything()) == list(range(300))
+
+
+def test_available_now_ends_at_what_there_was(pages, query):
+    put(pages, range(30))
+    stream = query(maxRowsPerTrigger="8", changes="cdc")
+    stream.reader.prepareForTriggerAvailableNow()
+    stream.trigger()
+    put(pages, range(100, 130))
+
+    stream.drain()
+
+    assert {row["id"] for row in stream.everything()} <= {*range(30)} | {*range(100, 130)}
+    stream.start()
+    stream.drain()
+    assert replayed(stream.everything()) == as_is(pages)
+
+
+def test_available_now_of_a_log_reads_no_later_change(pages, query):
+    put(pages, range(30))
+    stream = query(start="earliest", maxRowsPerTrigger="8", changes="cdc")
+    stream.reader.prepareForTriggerAvailableNow()
+    put(pages, range(100, 130))
+
+    assert stream.drain() == 4
+    assert sorted(row["id"] for row in stream.everything()) == list(range(30))
+
+
+def test_the_backlog_is_reported(pages, query):
+    put(pages, range(30))
+    stream = query(start="earliest", maxRowsPerTrigger="10")
+    stream.trigger()
+
+    assert stream.reader.reportLatestOffset()["behind"] == 30
+    stream.drain()
+    assert stream.reader.reportLatestOffset()["behind"] == 0
+
+
+# --- restarts
+
+
+def test_a_restart_anywhere_misses_nothing_and_repeats_nothing(pages, query, db, name):
+    put(pages, range(200))
+    stream = query(maxRowsPerTrigger="30", changes="cdc", parallelism="2")
+    for turn in range(12):
+        stream.trigger()
+        put(pages, range(turn * 7, turn * 7 + 40), f"t{turn}-")
+        if turn % 2:
+            stream.committed -= 1  # it died before the batch was committed
+        stream.start()
+    stream.drain()
+
+    assert replayed(stream.everything()) == as_is(pages)
+    stream.reader.commit(json.loads(stream.ends[-1]))
+    assert held(db, name) == (0, 1)
+
+
+def test_the_first_batch_begins_where_it_began_when_it_is_tried_again(pages, query, db, name):
+    put(pages, range(20))
+    stream = query(changes="cdc")
+    stream.trigger()
+    put(pages, range(20, 25))
+    stream.committed = 0
+
+    stream.start()
+
+    assert sorted(row["id"] for row in stream.rows[0]) == list(range(20))
+    assert held(db, name) == (1, 1)
+
+
+def test_offsets_of_another_format_are_refused(pages, query):
+    stream = query(start="latest")
+    stream.trigger()
+
+    with pytest.raises(UnknownFormat, match="version 99"):
+        stream.reader.latestOffset({**json.loads(stream.ends[0]), "version": 99}, ReadAllAvailable())
+    with pytest.raises(InvalidArgument, match="no offsets"):
+        stream.reader.latestOffset({"version": 1, "log": 3}, ReadAllAvailable())
+
+
+def test_a_table_that_was_made_anew_is_another_one(pages, query, db, name):
+    stream = query(start="latest")
+    stream.trigger()
+    db.drop_table(name)
+    db.create_table(name, PAGES)
+
+    stream.start()
+
+    with pytest.raises(TableNotFound, match="made anew"):
+        stream.trigger()
+
+
+def test_a_lease_that_is_gone_is_told_with_what_to_do(pages, query, db, name):
+    put(pages, range(100))
+    stream = query(maxRowsPerTrigger="10")
+    stream.trigger()
+    (lease,) = [each for each in db.leases() if name in each.tables]
+    db.drop_lease(lease.id)
+
+    stream.start()
+
+    with pytest.raises(LeaseLost, match=r"new checkpoint.*'start', 'full'"):
+        stream.trigger()
+
+
+def test_a_lease_that_is_lost_while_the_query_runs_is_told(pages, query, db, name):
+    put(pages, range(100))
+    stream = query(maxRowsPerTrigger="10")
+    stream.trigger()
+    (lease,) = [each for each in db.leases() if name in each.tables]
+    with db.join_lease(lease.id):
+        stream.reader._opened._holding._lease.turn()  # as it is due every third of its time
+
+        with pytest.raises(LeaseLost, match="new checkpoint"):
+            stream.trigger()
+
+
+def test_a_log_that_was_trimmed_is_an_error_and_never_skipped(db, name, query):
+    table = db.create_table(name, EVENTS)
+    put(table, range(10))
+    stream = query()
+    stream.trigger()
+    put(table, range(10, 20))
+    (follower,) = [each for each in db.followers() if each.table == name]
+    db.drop_follower(name, follower.name)
+    table.truncate()
+
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRange, match="Nothing is skipped: start the query with a new checkpoint"):
+            stream.trigger()
+        stream.start()
+
+
+# --- what it holds
+
+
+def test_the_log_is_held_until_a_batch_is_committed(pages, query, db, name):
+    put(pages, range(10))
+    stream = query(start="earliest", follower="copy")
+    stream.trigger()
+    (follower,) = [each for each in db.followers() if each.table == name]
+    assert (follower.name, follower.lag) == ("copy", 10)
+
+    put(pages, range(10, 15))
+    stream.trigger()
+
+    (follower,) = [each for each in db.followers() if each.table == name]
+    assert follower.lag == 5
+
+
+def test_two_queries_under_one_name_are_noticed(pages, query):
+    put(pages, range(10))
+    one = query(start="earliest", follower="same")
+    one.trigger()
+    query(start="earliest", follower="same").trigger()
+    put(pages, range(10, 15))
+
+    with pytest.raises(FollowerTaken, match="a name of its own"):
+        one.trigger()
+
+
+def test_a_follower_that_an_operator_dropped_is_made_anew(pages, query, db, name):
+    put(pages, range(10))
+    stream = query(start="earliest", follower="mine")
+    stream.trigger()
+    db.drop_follower(name, "mine")
+    put(pages, range(10, 15))
+
+    stream.trigger()
+
+    assert sorted(row["id"] for row in stream.everything()) == list(range(15))
+    assert [each.name for each in db.followers() if each.table == name] == ["mine"]
+
+
+def test_nothing_but_a_follower_is_left_after_a_query(pages, query, db, name):
+    put(pages, range(100))
+    stream = query(maxRowsPerTrigger="10", changes="cdc")
+    stream.drain()
+    put(pages, [5], "z")
+    stream.drain()
+    stream.stop()
+
+    assert held(db, name) == (0, 1)
+    assert [scan for scan in db.scans() if scan.table == name and not scan.is_drained] == []
+
+
+def test_an_idle_poll_is_one_call_and_starts_no_batch(pages, query):
+    put(pages, range(10))
+    stream = query()
+    stream.drain()
+    service = stream.reader._opened.table.link.service
+    calls = []
+    act = service._act
+    service._act = lambda *given, **named: calls.append(given) or act(*given, **named)
+    try:
+        assert stream.trigger() is False
+    finally:
+        service._act = act
+    assert len(calls) == 1
+
+
+# --- partitions
+
+
+@pytest.fixture
+def days(db, name):
+    return db.create_table(name, DAYS, buckets=2, partition_by=["day"])
+
+
+def put_days(table, day, ids, v=0):
+    table.put([{"day": day, "id": each, "v": v} for each in ids])
+
+
+def test_new_partitions_are_read_and_dropped_ones_are_let_go(days, query):
+    put_days(days, "1", range(10))
+    stream = query(changes="cdc")
+    stream.drain()
+    put_days(days, "2", range(100, 105))
+    stream.drain()
+    days.drop_partition(day="1")
+    put_days(days, "3", range(200, 203))
+    stream.drain()
+    stream.start()
+    put_days(days, "2", [100], 9)
+    stream.drain()
+
+    ids = [row["id"] for row in stream.everything() if row["_change_type"] == "insert"]
+    assert sorted(ids) == [*range(10), *range(100, 105), *range(200, 203)]
+
+
+def test_a_partition_that_is_made_anew_has_a_log_of_its_own(days, query):
+    put_days(days, "1", range(10))
+    stream = query(start="earliest", changes="cdc")
+    stream.drain()
+    days.drop_partition(day="1")
+    put_days(days, "1", range(50, 53))
+
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.rows[1]) == [50, 51, 52]
+
+
+def test_a_partition_that_is_dropped_unread_is_loud_unless_it_is_to_be_ignored(days, query):
+    put_days(days, "1", range(10))
+    put_days(days, "2", range(20, 25))
+    stream = query(start="earliest", maxRowsPerTrigger="4", changes="cdc", follower="f")
+    stream.trigger()
+    days.drop_partition(day="1")
+
+    with pytest.raises(PartitionDropped, match=r"changes unread.*'dropped-partitions', 'ignore'"):
+        stream.drain()
+    stream.options["dropped-partitions"] = "ignore"
+    stream.start()
+    stream.drain()
+
+    assert {row["id"] for row in stream.everything()} >= set(range(20, 25))
+
+
+def test_a_partition_that_is_dropped_before_its_rows_are_read_is_loud(days, query):
+    put_days(days, "1", range(100))
+    put_days(days, "2", range(200, 205))
+    stream = query(maxRowsPerTrigger="10", changes="cdc")
+    stream.trigger()
+    days.drop_partition(day="1")
+
+    with pytest.raises(PartitionDropped, match="ignore"):
+        stream.drain()
+    stream.options["dropped-partitions"] = "ignore"
+    stream.start()
+    stream.drain()
+
+    assert {row["id"] for row in stream.everything()} >= set(range(200, 205))
+
+
+def test_where_chooses_partitions_and_holds_nothing_of_the_others(days, query, db, name):
+    put_days(days, "1", range(10))
+    put_days(days, "2", range(20, 25))
+    stream = query(where="day = '2'", changes="cdc")
+    stream.drain()
+    put_days(days, "1", range(30, 40))
+    put_days(days, "2", [26])
+    put_days(days, "3", [70])
+    stream.drain()
+    stream.reader.commit(json.loads(stream.ends[-1]))
+
+    assert sorted(row["id"] for row in stream.everything()) == [20, 21, 22, 23, 24, 26]
+    (follower,) = [each for each in db.followers() if each.table == name]
+    assert follower.lag == 0
+
+
+def test_where_on_rows_is_refused(pages, query):
+    stream = query(where="id > 3")
+
+    with pytest.raises(InvalidArgument, match="partition columns alone"):
+        stream.trigger()
+
+
+# --- schemas
+
+
+def test_rows_are_shown_as_the_query_was_planned(pages, query):
+    put(pages, range(5))
+    stream = query(changes="cdc")
+    stream.drain()
+    pages.alter([kolk.AddColumn(Column("more", "bigint")), kolk.RenameColumn("v", "w")])
+    pages.put([{"id": 9, "w": "new", "more": 3}])
+    stream.drain()
+
+    assert [(row["id"], row["v"]) for row in stream.rows[1]] == [(9, "new")]
+    stream.start()
+    pages.put([{"id": 10, "w": "newer", "more": 4}])
+    stream.drain()
+    assert [(row["id"], row["w"], row["more"]) for row in stream.rows[2]] == [(10, "newer", 4)]
+
+
+def test_a_schema_that_changes_while_snapshots_are_read_does_not_divide_them_otherwise(pages, query):
+    put(pages, range(100))
+    stream = query(maxRowsPerTrigger="30", changes="cdc")
+    stream.trigger()
+    pages.add_column("more", "bigint", default=1)
+
+    stream.start()
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.everything()) == list(range(100))
+
+
+def test_snapshots_whose_rows_nobody_counted_are_counted(db, name, query):
+    table = db.create_table(name, PAGES, buckets=2, options={"table.changelog.image": "WAL"})
+    put(table, range(100))
+    stream = query(maxRowsPerTrigger="30", changes="upserts")
+
+    assert stream.drain() == 4
+    assert sorted(row["id"] for row in stream.everything()) == list(range(100))
