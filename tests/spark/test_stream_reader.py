@@ -1,15 +1,8 @@
-"""Streaming reads at the level of Spark's calls: every start, every form, limits, restarts, partitions, what is held.
-
-``Query`` makes the calls that Spark makes, in the same order, so that every step can be looked at and repeated: the end
-of a batch is written down before it is read, a restart begins with a new reader and reads the last batch again unless
-it was committed, and a reader for tasks is one that was pickled.
-"""
+"""Streaming reads at the level of Spark's calls: every start, every form, limits, restarts, and what is held."""
 
 import datetime
 import json
-import pickle
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
@@ -21,111 +14,12 @@ from kolk.errors import (
     InvalidRows,
     LeaseLost,
     OffsetOutOfRange,
-    PartitionDropped,
     TableNotFound,
     UnknownFormat,
 )
-from kolk.spark.data_source import KolkSource
 
 PAGES = Schema([Column("id", "bigint", nullable=False), Column("v", "string")], primary_key=["id"])
-DAYS = Schema(
-    [Column("day", "string", nullable=False), Column("id", "bigint", nullable=False), Column("v", "bigint")],
-    primary_key=["day", "id"],
-)
 EVENTS = Schema([Column("id", "bigint"), Column("v", "string")])
-
-
-class Query:
-    """One query. ``ends`` are the offsets in its checkpoint, as text; ``rows`` what the sink has, by batch."""
-
-    def __init__(self, url, table, **options):
-        self.options = {"url": url, "table": table, **options}
-        self.ends = []
-        self.committed = 0
-        self.rows = {}
-        self.reader = None
-        self.start()
-
-    def start(self, schema=None):
-        """Begin, or begin again after a crash: nothing is known but the checkpoint."""
-        source = KolkSource(self.options)
-        self.schema = schema or source.schema()
-        self.reader = source.streamReader(self.schema)
-        self.for_tasks = pickle.loads(pickle.dumps(KolkSource(self.options).streamReader(self.schema)))
-        if len(self.ends) > self.committed:
-            self.run(len(self.ends) - 1)
-
-    def stop(self):
-        self.reader.stop()
-
-    def trigger(self, limit=None):
-        """One turn; whether there was a batch."""
-        start = self.at(len(self.ends) - 1)
-        end = json.dumps(self.reader.latestOffset(json.loads(start), limit or self.reader.getDefaultReadLimit()))
-        if end == start:
-            return False
-        self.ends.append(end)
-        if len(self.ends) > 1:
-            self.reader.commit(json.loads(self.ends[-2]))
-        self.run(len(self.ends) - 1)
-        return True
-
-    def at(self, batch):
-        return self.ends[batch] if batch >= 0 else json.dumps(self.reader.initialOffset())
-
-    def parts(self, batch):
-        return self.reader.partitions(json.loads(self.at(batch - 1)), json.loads(self.ends[batch]))
-
-    def run(self, batch):
-        self.rows[batch] = self.read(batch)
-        self.committed = batch + 1
-
-    def read(self, batch):
-        found = [each for part in self.parts(batch) for each in self.for_tasks.read(pickle.loads(pickle.dumps(part)))]
-        return pa.Table.from_batches(found).to_pylist() if found else []
-
-    def drain(self, limit=None, most=1_000):
-        """Turns until there is nothing to read; how many batches there were."""
-        for turns in range(most):
-            if not self.trigger(limit):
-                return turns
-        raise AssertionError("it does not end")
-
-    def everything(self):
-        return [row for batch in sorted(self.rows) for row in self.rows[batch]]
-
-
-def replayed(rows, key="id"):
-    """The table that these changes make, each of which must follow from those before."""
-    found = {}
-    for row in rows:
-        kind = row["_change_type"]
-        values = {name: value for name, value in row.items() if not name.startswith("_")}
-        if kind == "insert":
-            assert row[key] not in found, f"{row} is inserted twice"
-        elif kind in ("update_preimage", "delete"):
-            assert found.get(row[key]) == values, f"{row} does not follow from {found.get(row[key])}"
-        else:
-            assert row[key] in found
-        if kind == "delete":
-            del found[row[key]]
-        elif kind != "update_preimage":
-            found[row[key]] = values
-    return found
-
-
-@pytest.fixture
-def query(server, name):
-    """A query of this test's table; stopped at its end."""
-    made = []
-
-    def make(**options):
-        made.append(Query(server.url, name, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.stop()
 
 
 @pytest.fixture
@@ -158,7 +52,7 @@ def test_full_reads_all_rows_and_then_every_change(pages, query, db, name):
     put(pages, [1, 200], "y")
     assert stream.drain() == 1
 
-    assert replayed(stream.everything()) == as_is(pages)
+    assert stream.table() == as_is(pages)
     kinds = [row["_change_type"] for row in stream.rows[1]]
     assert sorted(kinds) == ["delete", "insert", "update_postimage", "update_preimage"]
     assert held(db, name) == (0, 1)  # the first commit came with the second batch
@@ -171,7 +65,7 @@ def test_an_empty_table_writes_down_where_it_began(pages, query):
     put(pages, range(3))
     assert stream.drain() == 1
 
-    assert replayed(stream.everything()) == as_is(pages)
+    assert stream.table() == as_is(pages)
 
 
 def test_earliest_reads_the_log_from_its_start(pages, query):
@@ -182,7 +76,7 @@ def test_earliest_reads_the_log_from_its_start(pages, query):
     stream.drain()
 
     assert len(stream.everything()) == 20
-    assert replayed(stream.everything()) == as_is(pages)
+    assert stream.table() == as_is(pages)
 
 
 def test_latest_reads_what_comes_after_the_query_has_begun_even_if_it_dies_at_once(pages, query):
@@ -306,12 +200,12 @@ def test_change_columns_are_chosen_by_a_schema_of_ones_own(pages, query):
     assert stream.everything() == [{"_commit_version": 0, "_change_type": "insert"}]
 
 
-def test_a_column_with_the_name_of_a_change_column_is_refused(db, name, server):
+def test_a_column_with_the_name_of_a_change_column_is_refused(db, name, query):
     schema = Schema([Column("id", "bigint", nullable=False), Column("_commit_version", "bigint")], primary_key=["id"])
     db.create_table(name, schema)
 
     with pytest.raises(InvalidArgument, match="_commit_version"):
-        Query(server.url, name, changes="cdc")
+        query(changes="cdc")
 
 
 # --- limits
@@ -326,7 +220,7 @@ def test_limits_divide_rows_and_changes_exactly(pages, query):
 
     assert [len(stream.rows[batch]) for batch in range(15)] == [70] * 14 + [20]
     assert [len(stream.rows[batch]) for batch in range(15, 24)] == [70] * 8 + [40]
-    assert replayed(stream.everything()) == as_is(pages)
+    assert stream.table() == as_is(pages)
 
 
 def test_every_batch_can_be_read_again_to_the_row(pages, query):
@@ -373,7 +267,7 @@ def test_available_now_ends_at_what_there_was(pages, query):
     assert {row["id"] for row in stream.everything()} <= {*range(30)} | {*range(100, 130)}
     stream.start()
     stream.drain()
-    assert replayed(stream.everything()) == as_is(pages)
+    assert stream.table() == as_is(pages)
 
 
 def test_available_now_of_a_log_reads_no_later_change(pages, query):
@@ -410,7 +304,7 @@ def test_a_restart_anywhere_misses_nothing_and_repeats_nothing(pages, query, db,
         stream.start()
     stream.drain()
 
-    assert replayed(stream.everything()) == as_is(pages)
+    assert stream.table() == as_is(pages)
     stream.reader.commit(json.loads(stream.ends[-1]))
     assert held(db, name) == (0, 1)
 
@@ -559,93 +453,7 @@ def test_an_idle_poll_is_one_call_and_starts_no_batch(pages, query):
     assert len(calls) == 1
 
 
-# --- partitions
-
-
-@pytest.fixture
-def days(db, name):
-    return db.create_table(name, DAYS, buckets=2, partition_by=["day"])
-
-
-def put_days(table, day, ids, v=0):
-    table.put([{"day": day, "id": each, "v": v} for each in ids])
-
-
-def test_new_partitions_are_read_and_dropped_ones_are_let_go(days, query):
-    put_days(days, "1", range(10))
-    stream = query(changes="cdc")
-    stream.drain()
-    put_days(days, "2", range(100, 105))
-    stream.drain()
-    days.drop_partition(day="1")
-    put_days(days, "3", range(200, 203))
-    stream.drain()
-    stream.start()
-    put_days(days, "2", [100], 9)
-    stream.drain()
-
-    ids = [row["id"] for row in stream.everything() if row["_change_type"] == "insert"]
-    assert sorted(ids) == [*range(10), *range(100, 105), *range(200, 203)]
-
-
-def test_a_partition_that_is_made_anew_has_a_log_of_its_own(days, query):
-    put_days(days, "1", range(10))
-    stream = query(start="earliest", changes="cdc")
-    stream.drain()
-    days.drop_partition(day="1")
-    put_days(days, "1", range(50, 53))
-
-    stream.drain()
-
-    assert sorted(row["id"] for row in stream.rows[1]) == [50, 51, 52]
-
-
-def test_a_partition_that_is_dropped_unread_is_loud_unless_it_is_to_be_ignored(days, query):
-    put_days(days, "1", range(10))
-    put_days(days, "2", range(20, 25))
-    stream = query(start="earliest", maxRowsPerTrigger="4", changes="cdc", follower="f")
-    stream.trigger()
-    days.drop_partition(day="1")
-
-    with pytest.raises(PartitionDropped, match=r"changes unread.*'dropped-partitions', 'ignore'"):
-        stream.drain()
-    stream.options["dropped-partitions"] = "ignore"
-    stream.start()
-    stream.drain()
-
-    assert {row["id"] for row in stream.everything()} >= set(range(20, 25))
-
-
-def test_a_partition_that_is_dropped_before_its_rows_are_read_is_loud(days, query):
-    put_days(days, "1", range(100))
-    put_days(days, "2", range(200, 205))
-    stream = query(maxRowsPerTrigger="10", changes="cdc")
-    stream.trigger()
-    days.drop_partition(day="1")
-
-    with pytest.raises(PartitionDropped, match="ignore"):
-        stream.drain()
-    stream.options["dropped-partitions"] = "ignore"
-    stream.start()
-    stream.drain()
-
-    assert {row["id"] for row in stream.everything()} >= set(range(200, 205))
-
-
-def test_where_chooses_partitions_and_holds_nothing_of_the_others(days, query, db, name):
-    put_days(days, "1", range(10))
-    put_days(days, "2", range(20, 25))
-    stream = query(where="day = '2'", changes="cdc")
-    stream.drain()
-    put_days(days, "1", range(30, 40))
-    put_days(days, "2", [26])
-    put_days(days, "3", [70])
-    stream.drain()
-    stream.reader.commit(json.loads(stream.ends[-1]))
-
-    assert sorted(row["id"] for row in stream.everything()) == [20, 21, 22, 23, 24, 26]
-    (follower,) = [each for each in db.followers() if each.table == name]
-    assert follower.lag == 0
+# --- schemas
 
 
 def test_where_on_rows_is_refused(pages, query):
@@ -653,9 +461,6 @@ def test_where_on_rows_is_refused(pages, query):
 
     with pytest.raises(InvalidArgument, match="partition columns alone"):
         stream.trigger()
-
-
-# --- schemas
 
 
 def test_rows_are_shown_as_the_query_was_planned(pages, query):

@@ -184,7 +184,7 @@ def scanned(position: Position, limit: int | None, lanes: int) -> dict[str, int]
         chosen.append(name)
         room = None if room is None else room - unread.left
     taken = shares({name: position.unread[name].left for name in chosen}, limit)
-    return {name: position.unread[name].done + rows for name, rows in taken.items()}
+    return {name: position.unread[name].done + rows for name, rows in taken.items() if rows}
 
 
 def after_rows(position: Position, reached: Mapping[str, Unread]) -> Position:
