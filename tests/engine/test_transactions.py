@@ -302,11 +302,12 @@ def test_h16_offsets_of_a_scan_never_cut_a_transaction_and_its_changes_have_one_
     assert len({row["_commit_timestamp"] for row in changes}) == 1
 
 
-def test_h17_an_application_is_remembered_for_a_year_and_one_that_is_a_uuid_for_a_week(tx):
+@pytest.mark.parametrize("name", ["job", "0f8fad5b-d9cb-469f-a165-70867728950e"], ids=["a name", "a query id of Spark"])
+def test_h17_an_application_is_remembered_for_a_year_and_one_that_was_drawn_for_one_write_for_a_week(tx, name):
     """H17: an application that is forgotten would have its last version applied twice."""
     table = tx.totals()
-    shot = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    tx.committed(table, events(1), app="job", version=7)
+    shot = "0f8fad5bd9cb469fa16570867728950e"
+    tx.committed(table, events(1), app=name, version=7)
     tx.committed(table, events(1), app=shot, version=7)
 
     tx.clock.advance(seconds=7 * DAY - 1)
@@ -314,12 +315,12 @@ def test_h17_an_application_is_remembered_for_a_year_and_one_that_is_a_uuid_for_
     assert tx.committed(table, events(1), app=shot, version=7).verdict is Verdict.DUPLICATE
     tx.clock.advance(seconds=2)
     tx.engine.reap()
-    assert [record.app for record in tx.transactions.commits.all()] == ["job"]
+    assert [record.app for record in tx.transactions.commits.all()] == [name]
     tx.clock.advance(seconds=358 * DAY - 10)
     tx.engine.reap()
     tx.reopen()
     table = tx.db.table("t")
-    assert tx.committed(table, events(1), app="job", version=7).verdict is Verdict.DUPLICATE
+    assert tx.committed(table, events(1), app=name, version=7).verdict is Verdict.DUPLICATE
     tx.clock.advance(seconds=20)
     tx.engine.reap()
     assert tx.transactions.commits.all() == []

@@ -44,6 +44,11 @@ class Database:
     ) -> None:
         self._link = Link(service, release, forget or release, rng, clock or SystemClock())
 
+    @property
+    def link(self) -> Link:
+        """The connection, for those who build on the client."""
+        return self._link
+
     def create_table(
         self,
         name: str,

@@ -44,7 +44,7 @@ class Handle:
 
     @property
     def link(self) -> Link:
-        """The way to the table, for other readers that are built on it."""
+        """The connection that it came by, for those who build on the client."""
         return self._link
 
     def describe(self) -> dict[str, object]:

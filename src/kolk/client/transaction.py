@@ -4,8 +4,7 @@
 version that was committed is not committed again. A block that ends with an exception stages nothing for anybody.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import pyarrow as pa
@@ -13,28 +12,15 @@ import pyarrow as pa
 from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data
+from kolk.client.staging import StagedWrites, discard
 from kolk.client.writes import delete_write, put_write, targets_of
-from kolk.errors import DifferentRows, InvalidArgument, KolkError, OldVersion, StagingGone
+from kolk.errors import DifferentRows, InvalidArgument, OldVersion, StagingGone
 from kolk.model.ids import TableId
 from kolk.model.names import TableName
 from kolk.model.options import MergeMode
 from kolk.model.schema import Schema
-from kolk.model.transaction import (
-    HANDLES_MAX,
-    CommitRequest,
-    CommitResult,
-    Reaction,
-    Staging,
-    Verdict,
-    check_app,
-    check_version,
-)
+from kolk.model.transaction import CommitRequest, CommitResult, Reaction, Verdict, check_app, check_version
 from kolk.model.write import Action, Write
-
-_STAGED_ROWS = 100_000
-_STAGED_BYTES = 8 * 2**20
-"""About how much is staged at once: a message holds 64 MiB, and the values of some rows may be much longer."""
-_HANDLE_BYTES = 16
 
 
 class Transaction:
@@ -63,8 +49,7 @@ class Transaction:
         self._open_table = open_table
         self._table = table
         self._tables: dict[TableId, Handle] = {}
-        self._open: dict[TableId, Staging] = {}
-        self._batches: dict[str, int] = {}
+        self._open: dict[TableId, StagedWrites] = {}
         self._handles: dict[TableId, list[str]] = {}
         self._truncates: set[TableId] = set()
         self._result: CommitResult | None = None
@@ -126,8 +111,8 @@ class Transaction:
         try:
             self._check_whole()
             self._stage_something()
-            for staging in self._open.values():
-                self._link.service.seal(staging, self._batches[staging.handle])
+            for staged in self._open.values():
+                staged.seal()
             self._result = self._link.service.commit_transaction(
                 CommitRequest(
                     app=self.app_id,
@@ -189,11 +174,7 @@ class Transaction:
     def _stage(self, table: Handle, schema: Schema, write: Write) -> None:
         self._check_whole()
         self._has_failed = True
-        staging = self._staging(table, schema, write)
-        for piece in _pieces(write.rows):
-            number = self._batches.setdefault(staging.handle, 0)
-            self._link.service.stage(staging, number, piece)
-            self._batches[staging.handle] = number + 1
+        self._staged(table, schema, write).add(write.rows)
         self._has_failed = False
 
     def _stage_something(self) -> None:
@@ -204,35 +185,20 @@ class Transaction:
             rows = pa.RecordBatch.from_pylist([], schema=pa.schema([column.arrow for column in schema.input_columns]))
             self._stage(table, schema, Write(action=Action.UPSERT, rows=rows, schema_id=schema.id))
 
-    def _staging(self, table: Handle, schema: Schema, write: Write) -> Staging:
+    def _staged(self, table: Handle, schema: Schema, write: Write) -> StagedWrites:
         """The handle that these rows go to: the one before, if they are the same kind of write."""
-        columns = None if write.columns is None else tuple(schema.column(name).id for name in write.columns)
         open_now = self._open.get(table.info.id)
-        wanted = (write.schema_id, write.action, columns, write.mode)
         if open_now is not None:
-            if (open_now.schema_id, open_now.action, open_now.columns, open_now.mode) == wanted:
+            if open_now.takes(schema, write):
                 return open_now
-            self._link.service.seal(open_now, self._batches[open_now.handle])
-        staging = Staging(
-            handle=self._link.rng.token_hex(_HANDLE_BYTES),
-            app=self.app_id,
-            version=self.version,
-            table=table.info.id,
-            schema_id=write.schema_id,
-            action=write.action,
-            columns=columns,
-            mode=write.mode,
-        )
-        self._open[table.info.id] = staging
-        self._handles[table.info.id].append(staging.handle)
-        return staging
+            open_now.seal()
+        staged = StagedWrites.begin(self._link, self.app_id, self.version, table.info.id, schema, write)
+        self._open[table.info.id] = staged
+        self._handles[table.info.id].append(staged.handle)
+        return staged
 
     def _discard(self) -> None:
-        """As well as it can be: what is left goes by itself."""
-        handles = [handle for handles in self._handles.values() for handle in handles]
-        with suppress(KolkError):
-            for start in range(0, len(handles), HANDLES_MAX):
-                self._link.service.discard(handles[start : start + HANDLES_MAX])
+        discard(self._link, [handle for handles in self._handles.values() for handle in handles])
 
     def _check_whole(self) -> None:
         """After a put that failed nobody knows which of its rows are staged, and a number must not be used for others:
@@ -261,14 +227,3 @@ class Transaction:
         if self._result is None:
             raise InvalidArgument("this transaction was not committed (yet)")
         return self._result
-
-
-def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Rows in pieces that are neither too many nor too large, one at least."""
-    if rows.num_rows <= 1 or (rows.num_rows <= _STAGED_ROWS and rows.nbytes <= _STAGED_BYTES):
-        yield rows
-        return
-    size = min(_STAGED_ROWS, max(rows.num_rows * _STAGED_BYTES // max(rows.nbytes, 1), 1), rows.num_rows - 1)
-    for start in range(0, rows.num_rows, size):
-        piece = rows.slice(start, size)
-        yield from _pieces(piece) if piece.nbytes > 2 * _STAGED_BYTES else (piece,)

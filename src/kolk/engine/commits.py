@@ -30,7 +30,8 @@ from kolk.runtime.clock import Clock
 from kolk.runtime.disk import Disk
 from kolk.storage.meta import RECORD_BYTES_MAX, Meta
 
-_ONE_SHOT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_ONE_SHOT = re.compile(r"[0-9a-f]{32}")
+"""A name that was drawn for one write. One with dashes may be that of a streaming query, which lives for long."""
 _NUMBER, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _ONE_SHOT_MS = 7 * 86_400 * 1_000
 

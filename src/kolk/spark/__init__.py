@@ -1,7 +1,8 @@
 """Kolk in Spark: ``spark.read.format("kolk")`` and its like, and what makes them pleasant.
 
 The source and the sink are found by the name ``kolk`` wherever this package is installed. What is here besides are
-functions for a driver: ``session`` makes a Spark session for this machine. docs/spark.md has the rest.
+functions for a driver: ``session`` makes a Spark session for this machine, ``schema_for`` the schema of a table for a
+frame, and ``sink`` writes a stream in every output mode. docs/spark.md has the rest.
 
 It needs ``pip install kolk[spark]``, a server (``kolk serve`` or ``kolk.start``), and no RocksDB.
 """
@@ -10,11 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kolk.spark.schemas import schema_for
     from kolk.spark.sessions import session
+    from kolk.spark.sinks import sink
 
-__all__ = ["session"]
+__all__ = ["schema_for", "session", "sink"]
 
-_HOMES = {"session": "kolk.spark.sessions"}
+_HOMES = {"schema_for": "kolk.spark.schemas", "session": "kolk.spark.sessions", "sink": "kolk.spark.sinks"}
 
 
 def __getattr__(name: str) -> Any:

@@ -68,7 +68,33 @@ _STREAM = (
     ),
     Option("parallelism", "readStream", "2 for each core of the driver", "the most tasks that read a micro-batch"),
 )
-_WRITE: tuple[Option, ...] = ()
+_WRITE = (
+    Option(
+        "exactly-once",
+        "write",
+        "`transaction`",
+        "`transaction` shows a batch once it is complete; `undo` shows rows at once, and takes back what fails",
+    ),
+    Option("columns", "write", "all", "a partial update of these columns; the others keep their values"),
+    Option(
+        "change-column",
+        "write",
+        "`_change_type`, if there is one",
+        "the column that says what becomes of a row: `insert`, `update_postimage`, `delete` ..., `+I -U +U -D`, or true"
+        " for rows to delete",
+    ),
+    Option("merge-mode", "write", "`accumulate`", "`overwrite` bypasses the merge engine; `merge_state` takes states"),
+    Option(
+        "preaggregate",
+        "write",
+        "`auto`",
+        "let tasks aggregate rows before they are sent: `auto` if that halves them, `true` or `false`",
+    ),
+    Option("txnAppId", "write", "the query's id", "the name that versions are counted under; a batch write has none"),
+    Option("txnVersion", "write", "the batch's id", "grows from write to write; one that was committed is passed over"),
+    Option("txn.on-old", "write", "`fail`", "`drop` passes over a batch that is older than the last one committed"),
+    Option("txn.on-different", "write", "`answer`", "`fail` if a batch comes again with other rows; the first stand"),
+)
 OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE)
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
 """What Spark adds by itself."""

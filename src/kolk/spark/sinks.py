@@ -1,0 +1,110 @@
+"""A sink for every output mode: ``kolk.spark.sink(df, table=..., url=...)`` writes each batch of a stream exactly once.
+
+Spark's own ``df.writeStream.format("kolk")`` has the modes append and complete. For update there is ``foreachBatch``,
+which writes every batch as a batch write; here it is given the identity of its query and batch, so that one that Spark
+runs again is not applied again. It also writes several tables of one batch.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from kolk.errors import InvalidArgument
+from kolk.model.transaction import check_app
+from kolk.spark.connections import table as open_table
+from kolk.spark.frames import checked
+from kolk.spark.identity import QUERY_ID
+from kolk.spark.options import Options
+from kolk.spark.staging import Identity
+
+_MODES = ("append", "update", "complete")
+_OWN = ("table", "path", "txnAppId", "txnVersion")
+Shape = Callable[[DataFrame], DataFrame]
+
+
+def sink(
+    df: DataFrame,
+    table: str | Mapping[str, Shape],
+    *,
+    output_mode: str = "append",
+    app_id: str | None = None,
+    **options: Any,
+) -> DataStreamWriter:
+    """A stream into a table, to be started: ``kolk.spark.sink(df, "web.pages", output_mode="update").option(
+    "checkpointLocation", ...).start()``.
+
+    ``table`` may also say what to make of each batch for several tables: ``{"web.pages": pages_of, "web.users":
+    users_of}``, each a transaction of its own. ``options`` are those of the format, such as ``url`` or ``merge_mode``.
+    ``app_id`` names the query where Spark does not, which is on Spark Connect: give it the same name in every run, and
+    another one with another checkpoint.
+
+    A streaming aggregation of Spark in update mode gives running totals. In a column that adds them up they would be
+    added over and over, so an aggregation table wants to be told: ``merge_mode="overwrite"`` lets the newest stand.
+    """
+    if output_mode not in _MODES:
+        raise InvalidArgument(f"output_mode is one of {', '.join(_MODES)}, not {str(output_mode)[:60]!r}")
+    given = {name: _text(value) for name, value in options.items() if value is not None}
+    known = Options.parse(given)
+    own = sorted(set(_OWN) & set(known.given))
+    if own:
+        raise InvalidArgument(f"the option {own[0]!r} is made by the sink: give it table= and app_id=")
+    shapes: Mapping[str, Shape] = {table: _as_it_is} if isinstance(table, str) else dict(table)
+    if not shapes:
+        raise InvalidArgument("name a table, or several with what to make of each batch for them")
+    if _is_local(df):
+        for name, shape in shapes.items():
+            _check(known, name, shape(df), output_mode)
+    app = None if app_id is None else check_app(app_id)
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        found = app if app is not None else _app_of(batch)
+        for name, shape in shapes.items():
+            writer = _placed(known, name, shape(batch)).write.format("kolk").options(**given).option("table", name)
+            writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
+            writer.mode("overwrite" if output_mode == "complete" else "append").save()
+
+    return df.writeStream.outputMode(output_mode).foreachBatch(each)
+
+
+def _placed(options: Options, name: str, batch: DataFrame) -> DataFrame:
+    """A batch as it is to be cut: for one that may be taken back, all rows of a bucket in one task."""
+    if options.text("exactly-once") != "undo":
+        return batch
+    from kolk.spark.co_location import gathered_by_bucket
+
+    return gathered_by_bucket(batch, open_table(Options({**options.given, "table": name})).info)
+
+
+def _as_it_is(batch: DataFrame) -> DataFrame:
+    return batch
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_local(df: DataFrame) -> bool:
+    """Whether the driver is here; of Spark Connect it is elsewhere, and may reach servers that this process cannot."""
+    return not type(df).__module__.startswith("pyspark.sql.connect")
+
+
+def _check(options: Options, name: str, df: DataFrame, output_mode: str) -> None:
+    """What would fail the first batch fails here; and what would go wrong without an error."""
+    info = open_table(Options({**options.given, "table": name})).info
+    checked(options, df.schema, info)
+    if output_mode == "update" and info.schema.aggregates and options.text("merge-mode") is None:
+        raise InvalidArgument(
+            f"{name} aggregates what it is given, and in update mode an aggregation of Spark gives running totals, that"
+            " would be counted over and over. Say merge_mode='overwrite' to let the newest total stand; or write the"
+            " rows themselves, not aggregated, in append mode; or merge_mode='accumulate' if every row is to count"
+        )
+
+
+def _app_of(batch: DataFrame) -> str:
+    """The name of the query whose batch this is."""
+    query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) if _is_local(batch) else None
+    if query is None:
+        raise InvalidArgument("Spark does not say which query this is: kolk.spark.sink(..., app_id='a name for it')")
+    return Identity.of_query(query, 0).app
