@@ -144,7 +144,7 @@ def query(server, name):
     made = []
 
     def make(**options):
-        made.append(Query(server.url, name, **options))
+        made.append(Query(**{"url": server.url, "table": name, **options}))
         return made[-1]
 
     yield make

@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import os
+import signal
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
@@ -17,6 +19,7 @@ from kolk.errors import (
     TableNotFound,
     UnknownFormat,
 )
+from kolk.testing.clock import ManualClock
 
 PAGES = Schema([Column("id", "bigint", nullable=False), Column("v", "string")], primary_key=["id"])
 EVENTS = Schema([Column("id", "bigint"), Column("v", "string")])
@@ -438,6 +441,26 @@ def test_nothing_but_a_follower_is_left_after_a_query(pages, query, db, name):
     assert [scan for scan in db.scans() if scan.table == name and not scan.is_drained] == []
 
 
+def test_a_query_that_has_waited_for_a_while_lets_go_of_what_it_has_read(pages, query, db, name, monkeypatch):
+    """Spark says that a batch is committed when it begins the next one, and there may be none for a long time."""
+    put(pages, range(10))
+    stream = query()
+    stream.trigger()
+    assert held(db, name) == (1, 1)
+    clock = ManualClock()
+    monkeypatch.setattr(stream.reader._opened.table.link, "clock", clock)
+
+    for seconds in (0, 29, 2):
+        clock.advance(seconds=seconds)
+        assert stream.trigger() is False
+
+    assert held(db, name) == (0, 1)
+    put(pages, [50])
+    stream.start()
+    stream.drain()
+    assert [row["id"] for row in stream.rows[1]] == [50]
+
+
 def test_an_idle_poll_is_one_call_and_starts_no_batch(pages, query):
     put(pages, range(10))
     stream = query()
@@ -497,3 +520,29 @@ def test_snapshots_whose_rows_nobody_counted_are_counted(db, name, query):
 
     assert stream.drain() == 4
     assert sorted(row["id"] for row in stream.everything()) == list(range(100))
+
+
+# --- servers
+
+
+def test_a_server_that_is_killed_in_the_middle_costs_nothing(query, tmp_path):
+    """The lease outlives it, and so do the places in the snapshots."""
+    with kolk.start(tmp_path / "data") as server:
+        port = int(server.url.rpartition(":")[2])
+        with kolk.connect(server.url) as db:
+            put(db.create_table("t", PAGES, buckets=2), range(100))
+        stream = query(url=server.url, table="t", maxRowsPerTrigger="30", changes="cdc")
+        stream.trigger()
+        os.kill(server.pid, signal.SIGKILL)
+    with (
+        kolk.start(tmp_path / "data", server=kolk.ServerConfig(port=port, http_port=0)) as server,
+        kolk.connect(server.url) as db,
+    ):
+        stream.reader._opened._holding._lease.renew()
+        stream.trigger()
+        put(db.table("t"), range(50), "y")
+        stream.drain()
+        stream.reader.commit(json.loads(stream.ends[-1]))
+
+        assert stream.table() == as_is(db.table("t"))
+        assert db.leases() == []

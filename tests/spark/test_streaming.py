@@ -145,7 +145,7 @@ class Copy:
             driver = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
         reached = Path(self.folder, f"reached-{stop_at}")
         try:
-            wait_until(lambda: reached.exists() or driver.poll() is not None, 120)
+            wait_until(lambda: reached.exists() or driver.poll() is not None, 300)
             assert driver.poll() is None if stop_at >= 0 else driver.returncode == 0, self.log
         finally:
             if driver.poll() is None:
@@ -207,7 +207,7 @@ class Writer:
                 table.delete([{"id": (turn * 13) % 1_500}])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_000)
 def test_a_full_read_that_is_killed_twice_misses_nothing_and_repeats_nothing(server, pages, db, name, tmp_path):
     """Once while it reads the snapshots, once while it reads the log, after the batch was written and before Spark
     knew; somebody writes all the time."""

@@ -156,7 +156,7 @@ class Following:
         self._behind = behind(moved, ends)
         found = after_changes(moved, ends, limits.in_rows(lambda: self._sample_changes(moved, ends)))
         if found.log == position.log or (self._target is not None and not slices(position, found)):
-            self._holding.sign(position)
+            self._holding.wait(position, self._unread_others(position))
             return position
         return found
 
@@ -262,8 +262,7 @@ class Following:
     def committed(self, position: Position) -> None:
         """Whatever is before a position is not needed any more."""
         self._check_table(position)
-        is_same = self._seen.get(PARTITIONS, 0) == position.place
-        self._holding.move(position, self._others if is_same else {})
+        self._holding.move(position, self._unread_others(position))
 
     def report(self) -> dict[str, object]:
         """How far there is to read, for whoever watches the query."""
@@ -274,6 +273,11 @@ class Following:
         self._holding.close()
 
     # --- inside
+
+    def _unread_others(self, position: Position) -> dict[str, int]:
+        """The ends of buckets that the query does not read, if they are those of this place: names may mean others at
+        another one."""
+        return self._others if self._seen.get(PARTITIONS, 0) == position.place else {}
 
     @property
     def _shown(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from kolk.spark.slices import log_lost, snapshot_lost
 
 PREFIX = "spark-"
 """Of the names of followers that nobody has named."""
+_IDLE_SECONDS = 30.0
+"""Spark may write a moment later that a batch is done; by then it has."""
 _SIGN_SECONDS = 600.0
 """A query that has nothing to read says so often that it is there: far less than a follower lives."""
 
@@ -37,6 +39,8 @@ class Holding:
         self._lease: Lease | None = None
         self._session: tuple[str, int] | None = None
         self._last_sign = 0.0
+        self._waiting: tuple[Position, float] | None = None
+        self._moved: Position | None = None
 
     def leased(self) -> Lease:
         """A new lease on the newest snapshots, renewed from now on."""
@@ -57,10 +61,18 @@ class Holding:
             self._release(position.lease)
         if position.is_scanned:
             self._tell(position, {**others, **position.log})
+        self._moved = position
 
-    def sign(self, position: Position) -> None:
-        """Say now and then that the query is there."""
-        if self._table.link.clock.monotonic() - self._last_sign >= _SIGN_SECONDS:
+    def wait(self, position: Position, others: Mapping[str, int]) -> None:
+        """There is nothing to read here. Spark says that a batch is committed when it begins the next one, and for now
+        there is none: after a while without any, nobody will read the last one again. Later on it is enough to say now
+        and then that the query is there."""
+        now = self._table.link.clock.monotonic()
+        if self._waiting is None or self._waiting[0] != position:
+            self._waiting = position, now
+        elif now - self._waiting[1] >= _IDLE_SECONDS and self._moved != position:
+            self.move(position, others)
+        elif now - self._last_sign >= _SIGN_SECONDS:
             self._tell(position, {})
 
     def close(self) -> None:
