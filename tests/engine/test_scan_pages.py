@@ -296,7 +296,20 @@ def test_a_token_outlives_a_restart(scanned):
     found = scanned.scans.read(again.id, ME, again.start, scanned.scans.room(2**20))[0]
     assert ids_of([found]) == whole[1:]
     with pytest.raises(InvalidArgument, match="something else"):
-        scanned.open(resume=page.token, limit=3)
+        scanned.open(resume=page.token, buckets=("0",))
+
+
+def test_a_token_is_good_for_other_columns_and_up_to_another_limit(scanned):
+    """Whoever divides a scan counts rows by a column of their key, and others read just those rows."""
+    opened = scanned.open()
+    whole = scanned.ids(opened.id, cursor="all")
+    third = scanned.call(scanned.open(limit=3, names=("id",)).id, page_bytes=2**20)
+
+    again = scanned.open(resume=third.token, limit=5)
+
+    found = scanned.scans.read(again.id, ME, again.start, scanned.scans.room(2**20))[0]
+    assert found.is_last
+    assert ids_of([found]) == whole[3:5]
 
 
 def test_some_buckets_are_read_alone(scan_bench):

@@ -14,8 +14,8 @@ import kolk
 from kolk.errors import InvalidArgument, OffsetOutOfRange, TableNotFound, UnknownOrExpiredScan
 from kolk.spark import batches, reading
 from kolk.spark.asking import Asked
-from kolk.spark.runs import nonce_of, run_of
 from kolk.spark.options import Options
+from kolk.spark.runs import nonce_of, run_of
 from kolk.spark.types import arrow_schema
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], primary_key=["id"])
@@ -101,7 +101,7 @@ def asked(schema=SCHEMA, **options):
         ({"columns": ","}, "names no column"),
         ({"where": "no = 1"}, "no"),
         ({"limit": "0"}, "whole number"),
-        ({"start": "earliest"}, "goes with"),
+        ({"start": "earliest"}, "with .option"),
         ({"source": "changelog", "limit": "3"}, "no limit"),
     ],
 )

@@ -21,7 +21,7 @@ class KeptPages:
         self._table = table
         self._pages: ScanPages = service.open_scan(table, request)
         self._request = replace(request.resolved(self._pages.pins, self._pages.offsets), nonce="")
-        self._token = ""
+        self._token = request.resume
         self._losses = 0
         self.id = self._pages.id
         self.offsets = dict(self._pages.offsets)

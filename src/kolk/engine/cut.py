@@ -247,9 +247,6 @@ class Cut:
             wanted = wanted.slice(0, self._limit - place.delivered)
         batch = view.codec.decode_as(self.schema, wanted, self._names)
         count = draft.add(bucket.name, batch)
-        if self._limit is not None and place.delivered + count >= self._limit:
-            # Nothing follows, from anywhere.
-            return Place(bucket.partition, bucket.bucket, b"", place.delivered + count)
         # All that was read is used, unless some that is wanted was left over.
         is_whole = count == len(values if chosen is None else chosen)
         used = len(values) if is_whole else count if chosen is None else int(chosen[count - 1]) + 1 if count else 0

@@ -144,7 +144,7 @@ class Scans:
         start, ttl = START, self._ttl(request, principal)
         if request.resume:
             token = self._tokens.decode(request.resume)
-            if token.query != request.query(info.id):
+            if token.query != request.walk(info.id):
                 raise InvalidArgument("this token is of a scan of something else; ask for the same, or begin anew")
             start = token.place
         cut = self._cutting.cut(info, schema, request, principal)

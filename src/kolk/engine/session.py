@@ -81,7 +81,7 @@ class ScanSession:
         self.table_name = table_name
         self.principal = principal
         self.request = request
-        self.query = request.query(table)
+        self.query = request.walk(table)
         self.cut = cut
         self.ttl_seconds = ttl_seconds
         self.opened_ms = opened_ms

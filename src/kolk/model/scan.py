@@ -86,15 +86,24 @@ class ScanRequest:
     def query(self, table: TableId) -> bytes:
         """A short name for what is asked, in which two requests agree only if they would show the same rows."""
         where = None if self.where is None else self.where.text
-        asked = (table, self.schema_id, self.names, where, self.limit, self.buckets)
-        if not self.is_live:
-            asked += (self.source.value, self.lease, self.pins, self.position)
-        return hashlib.blake2b(msgspec.msgpack.encode(asked), digest_size=16).digest()
+        return _digest((table, self.schema_id, self.names, where, self.limit, self.buckets, *self._shown))
+
+    def walk(self, table: TableId) -> bytes:
+        """A short name for the rows that are walked through, in which two requests agree only if a place in one of them
+        is the same place in the other. Columns do not move a place, and neither does where somebody stops: one may
+        count rows by their keys, and another read up to there, and on."""
+        version = None if self.where is None else (self.schema_id, self.where.text)
+        return _digest((table, version, self.buckets, *self._shown))
 
     @property
     def is_live(self) -> bool:
         """Whether it asks for the living rows."""
         return self.source is ScanSource.LIVE
+
+    @property
+    def _shown(self) -> tuple[object, ...]:
+        """Whose rows are asked for, if they are not the living ones."""
+        return () if self.is_live else (self.source.value, self.lease, self.pins, self.position)
 
     def resolved(self, pins: Mapping[str, int] | None, offsets: Mapping[str, int]) -> "ScanRequest":
         """The request that asks for just the snapshots that were found for this one, with the offsets of the scan; None
@@ -188,6 +197,10 @@ class ScanCounts:
     refused: int
     rows: int
     size_bytes: int
+
+
+def _digest(asked: tuple[object, ...]) -> bytes:
+    return hashlib.blake2b(msgspec.msgpack.encode(asked), digest_size=16).digest()
 
 
 def read_before(place: Place, buckets: Sequence[BucketId]) -> Resumed:

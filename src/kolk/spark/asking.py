@@ -11,19 +11,11 @@ from kolk.client.where import predicate_of
 from kolk.errors import InvalidArgument
 from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo
+from kolk.spark.forms import Form, changes_schema
 from kolk.spark.options import Options
-from kolk.spark.types import spark_schema
 
 LIVE, SNAPSHOT, CHANGELOG, LEASE = "live", "snapshot", "changelog", "lease"
 _KINDS = (LIVE, SNAPSHOT, CHANGELOG)
-CHANGE_FIELDS = (
-    st.StructField("_change_type", st.StringType(), nullable=False),
-    st.StructField("_commit_version", st.LongType(), nullable=False),
-    st.StructField("_commit_timestamp", st.TimestampType(), nullable=False),
-    st.StructField("_bucket", st.StringType(), nullable=False),
-)
-"""What a changelog adds, by the names that Spark has for it: the kind of a change, its offset in the log of its bucket,
-when it was committed, and that bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +24,7 @@ class Asked:
 
     kind: str
     lease: str
+    form: Form
     schema: st.StructType
     where: Predicate | None
     limit: int | None
@@ -42,16 +35,19 @@ class Asked:
         kind, lease = _source(options.text("source") or LIVE)
         if kind in (SNAPSHOT, LEASE) and info.is_log:
             raise InvalidArgument(f"{info.name} is a log table and has no snapshots; leave the option 'source' out")
-        for name in ("start", "stop"):
+        for name in ("start", "stop", "changes"):
             if kind != CHANGELOG and options.text(name) is not None:
-                raise InvalidArgument(f"the option {name!r} goes with .option('source', 'changelog')")
+                raise InvalidArgument(
+                    f"a batch read has the option {name!r} with .option('source', 'changelog'), a stream without"
+                )
         limit = options.number("limit")
         if kind == CHANGELOG and limit is not None:
             raise InvalidArgument("a changelog has no limit: give 'start' and 'stop', or use df.limit(...)")
         return Asked(
             kind=kind,
             lease=lease,
-            schema=_schema(info, options.names("columns"), is_changelog=kind == CHANGELOG),
+            form=Form.of(options),
+            schema=schema_of(options, info),
             where=predicate_of(options.text("where"), info.schema),
             limit=limit,
         )
@@ -72,6 +68,11 @@ class Asked:
             raise InvalidArgument("a column is named twice in the schema; name each once")
 
 
+def schema_of(options: Options, info: TableInfo) -> st.StructType:
+    """The columns that Spark is told of; when it asks, it does not say whether a batch is read or a stream."""
+    return changes_schema(info.schema, Form.of(options), options.names("columns"))
+
+
 def _source(text: str) -> tuple[str, str]:
     kind, _, lease = text.partition(":")
     if kind.lower() == LEASE and lease:
@@ -79,18 +80,6 @@ def _source(text: str) -> tuple[str, str]:
     if text.lower() in _KINDS:
         return text.lower(), ""
     raise InvalidArgument(f"the option 'source' is one of {', '.join(_KINDS)} or lease:ID, not {text[:60]!r}")
-
-
-def _schema(info: TableInfo, names: tuple[str, ...] | None, *, is_changelog: bool) -> st.StructType:
-    """The columns that are named, else all. Whoever names none of a changelog's own columns has them besides."""
-    if names == ():
-        raise InvalidArgument("the option 'columns' names no column; leave it out to read all of them")
-    own = {field.name: field for field in CHANGE_FIELDS} if is_changelog else {}
-    given = names if names is not None else info.schema.names
-    wanted = given if any(name in own for name in given) else (*given, *own)
-    plain = spark_schema(info.schema, tuple(name for name in wanted if name not in own) or None)
-    found = {field.name: field for field in plain.fields} | own
-    return st.StructType([found[name] for name in wanted])
 
 
 def _holds(wanted: st.DataType, has: st.DataType) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kolk.client.changelog import Changelog
 from kolk.client.table import Table
@@ -19,14 +18,10 @@ from kolk.errors import InvalidArgument, OffsetOutOfRange
 from kolk.model.partition import PARTITIONS, matching, partition_of
 from kolk.model.predicate import Predicate
 from kolk.model.table import check_partitions_only
-from kolk.spark.asking import CHANGE_FIELDS
+from kolk.spark.forms import Form, formed
 
 EARLIEST, LATEST = "earliest", "latest"
-_KINDS = ("+I", "-U", "+U", "-D")
-_WORDS = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
 _LIKE = '{"0": 17}'
-_COLUMNS = {"_commit_version": "_log_offset"}
-"""Change columns that have another name in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +53,8 @@ def ranges_of(table: Table, where: Predicate | None, start: str | None, stop: st
     return [each for each in found if each.start < each.stop]
 
 
-def changes(table: Table, ranges: Sequence[Range]) -> Generator[pa.RecordBatch, None, None]:
-    """The changes of some ranges, in the version of the schema that the table handle speaks."""
+def changes(table: Table, ranges: Sequence[Range], form: Form) -> Generator[pa.RecordBatch, None, None]:
+    """The changes of some ranges in a form, in the version of the schema that the table handle speaks."""
     if not ranges:
         return
     log = Changelog(
@@ -72,16 +67,7 @@ def changes(table: Table, ranges: Sequence[Range]) -> Generator[pa.RecordBatch, 
     )
     with log:
         for batch in log:
-            yield in_words_of_spark(batch)
-
-
-def in_words_of_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of a changelog with Spark's names for its columns and for what happened."""
-    kinds = pc.take(_WORDS, pc.index_in(batch["_change_type"], pa.array(_KINDS)))
-    names = [field.name for field in CHANGE_FIELDS]
-    own = [kinds, *(batch[_COLUMNS.get(name, name)] for name in names[1:])]
-    others = [name for name in batch.schema.names if name not in (*names, *_COLUMNS.values())]
-    return pa.RecordBatch.from_arrays([*(batch[name] for name in others), *own], names=[*others, *names])
+            yield formed(batch, form)
 
 
 def _places(table: Table, text: str, option: str, lows: dict[str, int], highs: dict[str, int]) -> dict[str, int]:

@@ -35,10 +35,10 @@ class KolkSource(DataSource):
 
     def schema(self) -> "StructType":
         """The columns of the table, or those that the options choose."""
-        from kolk.spark.asking import Asked
+        from kolk.spark.asking import schema_of
         from kolk.spark.connections import table
 
-        return Asked.of(self.options, table(self.options).info).schema
+        return schema_of(self.options, table(self.options).info)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """A batch read."""

@@ -39,7 +39,10 @@ _CONNECTION = (
 _READ: tuple[Option, ...] = (
     Option("columns", "read", "all of them", "the columns to read, `page,pv`: others do not travel"),
     Option(
-        "where", "read", "every row", "which rows, in SQL, decided by the server: `pv > 100 AND day = '2026-11-15'`"
+        "where",
+        "read",
+        "every row",
+        "which rows, in SQL, decided by the server: `pv > 100 AND day = '2026-11-15'`; of changes, which partitions",
     ),
     Option("limit", "batch read", "every row", "so many rows at most; of a log table the last ones"),
     Option(
@@ -52,15 +55,35 @@ _READ: tuple[Option, ...] = (
     Option(
         "start",
         "read",
-        "`earliest`",
-        'where a changelog begins: `earliest`, `latest`, a time as `2026-11-15T08:00:00Z`, or offsets, `{"0": 17}`',
+        "`full` of a stream, `earliest` of a changelog",
+        'where changes begin: `earliest`, `latest`, a time as `2026-11-15T08:00:00Z`, or offsets, `{"0": 17}`; a stream'
+        " also has `full` (all rows, then every change), and goes on where it was when it is restarted",
     ),
     Option("stop", "batch read", "`latest`", "where a changelog ends, which is no longer read: as `start`"),
-    Option("parallelism", "batch read", "2 for each core of the driver", "the most tasks that read at once"),
+    Option(
+        "changes",
+        "read",
+        "`rows` of a stream, `cdc` of a changelog",
+        "`cdc`: every change, with `_change_type`, `_commit_version`, `_commit_timestamp`, `_bucket`; `upserts`: the"
+        " row that each change leaves or takes away, with `_change_type`; `rows`: the table's columns alone, and a"
+        " deletion is an error",
+    ),
+    Option("parallelism", "read", "2 for each core of the driver", "the most tasks that read at once"),
     Option("cut-ttl", "batch read", "`10m`", "how long the server keeps what a query reads while nobody reads it"),
     Option("cut-linger", "batch read", "`2m`", "the same after all of it was read, for tasks that are tried again"),
 )
-_STREAM: tuple[Option, ...] = ()
+_STREAM = (
+    Option("maxRowsPerTrigger", "readStream", "all there is", "the most rows of a micro-batch"),
+    Option("maxBytesPerTrigger", "readStream", "all there is", "about how many bytes a micro-batch has: an estimate"),
+    Option("lease-ttl", "readStream", "`1h`", "how long a query may be down while it reads its first rows (`full`)"),
+    Option("follower", "readStream", "a name of its own", "in whose name the query holds the log that it has to read"),
+    Option(
+        "dropped-partitions",
+        "readStream",
+        "`fail`",
+        "what to do about a partition that was dropped before it was read: `fail`, or `ignore` what is lost",
+    ),
+)
 _WRITE = (
     Option(
         "exactly-once",

@@ -33,8 +33,8 @@ from kolk.spark import connections
 from kolk.spark.asking import CHANGELOG, LEASE, SNAPSHOT, Asked
 from kolk.spark.batches import regrouped
 from kolk.spark.changes import Range, changes, ranges_of
-from kolk.spark.runs import nonce_of, this_run
 from kolk.spark.options import Options
+from kolk.spark.runs import nonce_of, this_run
 from kolk.spark.types import arrow_schema
 
 CUT_TTL = "10m"
@@ -97,7 +97,7 @@ def read(options: Options, schema: StructType, share: Share, run: str) -> Genera
     table = _as_planned(connections.table(options), share)
     asked = Asked.of(options, table.info)
     if share.ranges is not None:
-        pages = changes(table, share.ranges)
+        pages = changes(table, share.ranges, asked.form)
     elif table.info.is_log:
         pages = _logged(table, asked, _request(table, options, schema, asked, run), share)
     else:
