@@ -86,7 +86,13 @@ def test_a_value_that_stands_for_nothing_is_refused_by_the_name_of_its_option(re
         read(Options({"x": "perhaps"}))
 
 
-def test_no_two_options_are_spelled_alike():
-    plain = [option.name.lower().replace("-", "").replace("_", "") for option in OPTIONS]
+def test_no_two_options_of_one_use_are_spelled_alike():
+    plain = [(option.used_by, option.name.lower().replace("-", "").replace("_", "")) for option in OPTIONS]
 
     assert len(set(plain)) == len(plain)
+
+
+def test_an_option_of_several_uses_is_spelled_the_same_way_in_all():
+    spellings = {(option.name.lower().replace("-", "").replace("_", ""), option.name) for option in OPTIONS}
+
+    assert len({plain for plain, _ in spellings}) == len(spellings)
