@@ -55,37 +55,43 @@ CASES = [
 def values_of(table_type, frame_type, rng):
     """Values that both types hold."""
     digits = int(table_type[-2]) if "time" in table_type else 0
-    match frame_type:
-        case pa.bool_():
-            values = [rng.random() < 0.5 for _ in range(ROWS)]
-        case _ if pa.types.is_integer(frame_type):
-            bits = min(frame_type.bit_width, {"tinyint": 8, "smallint": 16, "int": 32}.get(table_type, 64)) - 1
-            if table_type == "decimal(10, 2)":
-                bits = 26
-            values = [*(-(2**bits), -1, 0, 2**bits - 1), *(rng.randrange(-(2**bits), 2**bits) for _ in range(ROWS - 4))]
-        case _ if pa.types.is_date(frame_type):
-            values = [rng.randrange(-20_000, 40_000) for _ in range(ROWS)]
-        case _ if pa.types.is_timestamp(frame_type):
-            step = 10 ** (6 - digits)
-            values = [rng.randrange(-(50_000 * DAY_US), 50_000 * DAY_US) // step * step for _ in range(ROWS)]
-        case _ if pa.types.is_time(frame_type):
-            step = 10 ** (9 - digits)
-            values = [rng.randrange(DAY_US * 1_000) // step * step for _ in range(ROWS)]
-        case _ if pa.types.is_decimal(frame_type):
-            top = 10**frame_type.precision
-            values = [Decimal(rng.randrange(1 - top, top)).scaleb(-frame_type.scale) for _ in range(ROWS)]
-        case _:
-            length = 4 if table_type == "binary(4)" else None
-            texts = ["".join(rng.choices("aäλ𝄞 z", k=rng.randrange(9))) for _ in range(ROWS)]
-            values = texts if pa.types.is_string(frame_type) else [rng.randbytes(length or len(t)) for t in texts]
-    return pa.array(values, frame_type)
+    many = range(ROWS)
+    if pa.types.is_boolean(frame_type):
+        return pa.array([rng.random() < 0.5 for _ in many])
+    if pa.types.is_integer(frame_type):
+        narrow = {"tinyint": 8, "smallint": 16, "int": 32, "decimal(10, 2)": 27}
+        top = 2 ** (min(frame_type.bit_width, narrow.get(table_type, 64)) - 1)
+        return pa.array([-top, -1, 0, top - 1, *(rng.randrange(-top, top) for _ in many[4:])], frame_type)
+    if pa.types.is_date(frame_type):
+        return pa.array([rng.randrange(-20_000, 40_000) for _ in many], frame_type)
+    if pa.types.is_timestamp(frame_type):
+        step, most = 10 ** (6 - digits), 50_000 * DAY_US
+        return pa.array([rng.randrange(-most, most) // step * step for _ in many], frame_type)
+    if pa.types.is_time(frame_type):
+        step = 10 ** (9 - digits)
+        return pa.array([rng.randrange(DAY_US * 1_000) // step * step for _ in many], frame_type)
+    if pa.types.is_decimal(frame_type):
+        top = 10**frame_type.precision
+        return pa.array([Decimal(rng.randrange(1 - top, top)).scaleb(-frame_type.scale) for _ in many], frame_type)
+    texts = ["".join(rng.choices("aäλ𝄞 z", k=rng.randrange(9))) for _ in many]
+    if pa.types.is_string(frame_type):
+        return pa.array(texts, frame_type)
+    return pa.array([rng.randbytes(4 if table_type == "binary(4)" else len(text)) for text in texts], frame_type)
 
 
 def info_of(schema, **options):
-    return TableInfo(TableId(1), TableSpec.make("t.t", schema, **options), 0)
+    return TableInfo(id=TableId(1), spec=TableSpec.make("t.t", schema, **options), created_ms=0)
 
 
-def test_spark_s_bucket_of_a_row_is_kolk_s(spark):
+@pytest.fixture
+def times(spark):
+    """Spark knows times of day when it is asked to."""
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.timeType.enabled")
+
+
+def test_spark_s_bucket_of_a_row_is_kolk_s(spark, times):
     seed = int(os.environ.get("KOLK_SEED", "0"))
     rng = random.Random(seed)
     names = [f"c{place}" for place in range(len(CASES))]
