@@ -201,7 +201,7 @@ writer.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_driver_that_is_killed_in_the_middle_of_a_batch_leaves_nothing_that_counts(
     db, name, clicks, written, server, tmp_path
 ):
@@ -214,7 +214,7 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_batch_leaves_nothing_that_co
         [sys.executable, "-c", DRIVER, server.url, name, str(tmp_path)], start_new_session=True, cwd=os.getcwd()
     )
     try:
-        until(lambda: rows_of(table) != before)
+        until(lambda: rows_of(table) != before, lambda: driver.poll() is None)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()

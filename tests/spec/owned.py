@@ -236,8 +236,8 @@ class Grip:
     def seal(self, partition, ticket, seqs, message=b"done"):
         self._service.seal_task(self._table, self.record.number, self.record.fence, partition, ticket, seqs, message)
 
-    def commit_tasks(self, epoch, tasks, state=b""):
-        self._service.commit_tasks(self._table, self.record.number, self.record.fence, epoch, tasks, state)
+    def commit_tasks(self, epoch, tasks, state=b"", **options):
+        self._service.commit_tasks(self._table, self.record.number, self.record.fence, epoch, tasks, state, **options)
 
 
 @contextmanager
