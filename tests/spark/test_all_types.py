@@ -84,7 +84,6 @@ def test_every_type_is_read_as_it_was_put(source, table):
 
 
 def test_every_type_is_written_as_it_was_read(source, server, db, table, name):
-    pytest.importorskip("kolk.spark.writing")
     copy = db.create_table(f"{name}copy", table.schema, buckets=3)
 
     frame = source(table=table.name).load()
@@ -95,7 +94,6 @@ def test_every_type_is_written_as_it_was_read(source, server, db, table, name):
 
 @pytest.mark.parametrize("made", ["INTERVAL '1' DAY", "INTERVAL '1' YEAR", "parse_json('{}')"])
 def test_what_kolk_has_no_column_for_is_a_clear_error(spark, server, table, made):
-    pytest.importorskip("kolk.spark.writing")
     frame = spark.sql(f"SELECT 1 AS id, {made} AS c0")
 
     with pytest.raises(Exception, match="c0") as error:

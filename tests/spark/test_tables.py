@@ -50,7 +50,6 @@ def test_attached_tables_are_views_that_sql_reads(spark, server, db, pages):
 
 
 def test_attached_tables_are_views_that_sql_writes(spark, server, pages):
-    pytest.importorskip("kolk.spark.writing")
     view = kolk.spark.attach(spark, server.url, tables=[pages.name])[pages.name]
 
     spark.sql(f"INSERT INTO {view} VALUES ('/new', 7, array('x'))")
