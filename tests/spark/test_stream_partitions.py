@@ -97,3 +97,35 @@ def test_where_chooses_partitions_and_holds_nothing_of_the_others(days, query, d
     assert sorted(row["id"] for row in stream.everything()) == [20, 21, 22, 23, 24, 26]
     (follower,) = [each for each in db.followers() if each.table == name]
     assert follower.lag == 0
+
+
+def test_a_batch_that_is_read_again_after_its_partition_was_made_anew_is_refused_or_passed_over(days, query):
+    put_days(days, "1", range(10))
+    put_days(days, "2", range(20, 25))
+    stream = query(start="earliest", changes="cdc")
+    stream.trigger()
+    days.drop_partition(day="1")
+    put_days(days, "1", range(50, 70))
+    stream.committed = 0
+
+    with pytest.raises(PartitionDropped, match="while a query read it"):
+        stream.start()
+    stream.options["dropped-partitions"] = "ignore"
+    stream.start()
+    assert sorted(row["id"] for row in stream.rows[0]) == list(range(20, 25))
+    stream.drain()
+    assert sorted(row["id"] for row in stream.rows[1]) == list(range(50, 70))
+
+
+def test_a_partition_that_is_made_anew_under_a_task_spoils_what_it_has_read(days, query):
+    put_days(days, "1", range(10))
+    stream = query(start="earliest", changes="cdc")
+    stream.trigger()
+    (part,) = [each for each in stream.parts(0) if each.slices][:1]
+    reading = stream.for_tasks.read(part)
+    next(reading)
+    days.drop_partition(day="1")
+    put_days(days, "1", range(50, 70))
+
+    with pytest.raises(PartitionDropped):
+        list(reading)

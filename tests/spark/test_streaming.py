@@ -116,7 +116,11 @@ import kolk.spark
 url, table, folder, stop_at, rows = sys.argv[1:]
 
 def sink(frame, batch):
+    frame.persist()
     frame.write.mode("overwrite").parquet(f"{folder}/out/{batch:06}")
+    copy = frame.write.format("kolk").option("url", url).option("table", table + "copy")
+    copy.option("txnAppId", table).option("txnVersion", batch).mode("append").save()
+    frame.unpersist()
     if batch == int(stop_at):
         open(f"{folder}/reached-{batch}", "w").close()
         threading.Event().wait()
@@ -133,14 +137,14 @@ query.awaitTermination()
 
 
 class Copy:
-    """A driver in a process of its own, which writes each batch to a folder of its own."""
+    """A driver in a process of its own, which writes each batch to a folder of its own, and to another table."""
 
-    def __init__(self, folder, url, table, rows):
-        self.folder, self.url, self.table, self.rows = folder, url, table, rows
+    def __init__(self, folder, url, table):
+        self.folder, self.url, self.table = folder, url, table
 
-    def run(self, stop_at=-1):
+    def run(self, rows, stop_at=-1):
         """Run until all is read, or until a batch is written and not committed: then it is killed, and Java with it."""
-        command = [sys.executable, "-c", DRIVER, self.url, self.table, str(self.folder), str(stop_at), str(self.rows)]
+        command = [sys.executable, "-c", DRIVER, self.url, self.table, str(self.folder), str(stop_at), str(rows)]
         with Path(self.folder, "log").open("ab") as log:
             driver = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
         reached = Path(self.folder, f"reached-{stop_at}")
@@ -201,29 +205,31 @@ class Writer:
     def _write(self):
         with kolk.connect(self._url) as db:
             table, turn = db.table(self._name), 0
-            while not self._stopped.wait(0.1):
+            while not self._stopped.wait(0.2):
                 turn += 1
-                put(table, range(turn % 50, 2_000, 101), f"t{turn}-")
-                table.delete([{"id": (turn * 13) % 1_500}])
+                put(table, range(turn % 50, 1_200, 41), f"t{turn}-")
+                table.delete([{"id": (turn * 13) % 900}])
 
 
 @pytest.mark.timeout(1_000)
 def test_a_full_read_that_is_killed_twice_misses_nothing_and_repeats_nothing(server, pages, db, name, tmp_path):
     """Once while it reads the snapshots, once while it reads the log, after the batch was written and before Spark
     knew; somebody writes all the time."""
-    put(pages, range(1_500))
-    copy = Copy(tmp_path, server.url, name, 400)
+    copied = db.create_table(f"{name}copy", PAGES, buckets=2)
+    put(pages, range(900))
+    copy = Copy(tmp_path, server.url, name)
     writer = Writer(server.url, name)
     try:
-        copy.run(stop_at=1)
+        copy.run(rows=300, stop_at=1)
         assert len([lease for lease in db.leases() if name in lease.tables]) == 1
-        copy.run(stop_at=5)
+        copy.run(rows=300, stop_at=4)
     finally:
         writer.stop()
-    copy.run()
+    copy.run(rows=1_000_000)
 
     changes = copy.changes()
-    assert replayed(changes) == as_is(pages)
-    assert len(copy.batches) > 5
+    assert replayed(changes) == as_is(copied) == as_is(pages)
+    assert [pq.read_table(batch).num_rows for batch in copy.batches[:3]] == [300] * 3
     assert {row["_change_type"] for row in changes} == {"insert", "update_preimage", "update_postimage", "delete"}
     assert not [lease for lease in db.leases() if name in lease.tables]
+    assert len([each for each in db.followers() if each.table == name]) == 1

@@ -1,13 +1,14 @@
 """What a task of a streaming read does: it reads its slices, one after the other, and hands them to Spark.
 
-A slice says by itself which rows it has, so a task that is tried again reads the same. Batches are brought to the size
-that Spark likes: a few large ones cost less than many small ones, and very large ones do not fit.
+A slice says by itself which rows it has, so a task that is tried again reads the same. A partition that was made anew
+has a log of its own under the same name; so a task looks before it reads, and looks again at its end: whatever it was
+handed is worth nothing if there is another one by then.
 
 Refused is what is not there any more: a log that was trimmed, a snapshot whose lease is gone, a partition that was
 dropped in the middle, unless the query is told to pass over those.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from kolk.errors import (
     LeaseLost,
     OffsetOutOfRange,
     PartitionDropped,
+    PartitionNotFound,
     SnapshotNotFound,
     TableNotFound,
     UnknownOrExpiredScan,
@@ -29,13 +31,10 @@ from kolk.model.ids import TableId
 from kolk.model.partition import PartitionEvent, partition_of
 from kolk.model.scan import ScanRequest, ScanSource
 from kolk.model.schema import CHANGE_COLUMN_NAMES
+from kolk.spark.batches import regrouped
 from kolk.spark.forms import Form, as_insertions, formed
 from kolk.spark.offsets import LogSlice, Slice, SnapshotSlice
-from kolk.spark.types import shown
 
-BATCH_ROWS_MIN = 32_768
-BATCH_ROWS_MAX = 131_072
-BATCH_BYTES_MAX = 16 * 2**20
 _WAITS_MAX = 60
 """How often a task is told that there is nothing yet, about once a second, of a log that had it before."""
 ANEW = "start the query with a new checkpoint and .option('start', 'full') to begin again with all rows"
@@ -57,9 +56,10 @@ def read_part(
     """The rows of a task, as Spark wants them."""
     if table.info.id != part.table:
         raise gone(table.name)
-    yield from regrouped(
-        shown(batch, wanted) for each in part.slices for batch in _read(table, part, each, names, form)
-    )
+    alive = _alive(table, part)
+    batches = (batch for each in part.slices for batch in _read(table, part, each, alive, names, form))
+    yield from regrouped(batches, wanted)
+    _check_same(part, alive, _alive(table, part))
 
 
 def gone(name: str) -> TableNotFound:
@@ -84,7 +84,7 @@ def snapshot_pages(
     """The rows of a bucket's snapshot from a token on, up to so many from its beginning. They are in the order of their
     keys, whoever asks."""
     request = ScanRequest(
-        names=tuple(names),
+        names=tuple(names) or None,
         limit=stop,
         schema_id=schema_id,
         buckets=(bucket,),
@@ -116,33 +116,16 @@ def log_lost(error: OffsetOutOfRange) -> OffsetOutOfRange:
     )
 
 
-def regrouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are neither small nor too large."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= BATCH_ROWS_MIN or size >= BATCH_BYTES_MAX // 2:
-            yield from _divided(pa.concat_batches(waiting))
-            waiting, rows, size = [], 0, 0
-    if rows:
-        yield from _divided(pa.concat_batches(waiting))
-
-
-def _divided(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    fitting = batch.num_rows * BATCH_BYTES_MAX // max(batch.nbytes, 1)
-    step = max(min(BATCH_ROWS_MAX, fitting), 1)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
-
-
-def _read(table: Table, part: StreamPart, each: Slice, names: Sequence[str], form: Form) -> Iterator[pa.RecordBatch]:
+def _read(
+    table: Table, part: StreamPart, each: Slice, alive: Mapping[str, int], names: Sequence[str], form: Form
+) -> Iterator[pa.RecordBatch]:
     try:
         if isinstance(each, SnapshotSlice):
             yield from _rows(table, part, each, names, form)
-        else:
+        elif not each.partition or alive.get(partition_of(each.bucket)) == each.partition:
             yield from _changes(table, part, each, names, form)
+        else:
+            raise _dropped(each.bucket)
     except PartitionDropped:
         if not part.passes_over_dropped:
             raise
@@ -160,7 +143,7 @@ def _rows(
         place=each.place,
         token=each.token,
         stop=each.stop,
-        names=names or table.schema.primary_key[:1],
+        names=names,
     )
     try:
         while (page := pages.next()) is not None:
@@ -177,19 +160,14 @@ def _rows(
 def _changes(
     table: Table, part: StreamPart, each: LogSlice, names: Sequence[str], form: Form
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of a slice. A partition that was made anew has a log of its own under the same name: whoever finds it
-    at the end, instead of the one that was meant, has read something else."""
-    service = table.link.service
-    _check_alive(table, each)
-    pages = service.open_changes(
-        table.info.id, {each.bucket: each.start}, {each.bucket: each.stop}, None, part.schema_id
-    )
+    starts, stops = {each.bucket: each.start}, {each.bucket: each.stop}
+    pages = table.link.service.open_changes(table.info.id, starts, stops, None, part.schema_id)
     offset, waits = each.start, 0
     try:
         while offset < each.stop:
             found = pages.next(1.0)
             if isinstance(found, PartitionEvent):
-                raise found.error
+                raise _dropped(each.bucket)
             if found is None:
                 waits += 1
                 _check_waits(each, offset, waits)
@@ -201,22 +179,35 @@ def _changes(
                 yield formed(batch.select(kept), form)
     except OffsetOutOfRange as error:
         raise log_lost(error) from error
+    except PartitionNotFound as error:
+        raise _dropped(each.bucket) from error
     finally:
         pages.close()
-    _check_alive(table, each)
 
 
-def _check_alive(table: Table, each: LogSlice) -> None:
-    if not each.partition:
-        return
-    name = partition_of(each.bucket)
-    if all((found.name, found.id) != (name, each.partition) for found in table.partitions()):
-        raise PartitionDropped(
-            f"the partition {name} was dropped while a query read it; .option('dropped-partitions', 'ignore') passes"
-            f" over what cannot be read any more, or {ANEW}",
-            name,
-            None,
-        )
+def _alive(table: Table, part: StreamPart) -> dict[str, int]:
+    """The numbers of the partitions that there are, if the slices are of any."""
+    if not any(isinstance(each, LogSlice) and each.partition for each in part.slices):
+        return {}
+    return {found.name: found.id for found in table.partitions()}
+
+
+def _check_same(part: StreamPart, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """Refuse what was read if a partition was made anew meanwhile: some of it may be of the new one."""
+    for each in part.slices:
+        name = partition_of(each.bucket)
+        if isinstance(each, LogSlice) and before.get(name) == each.partition != after.get(name, each.partition):
+            raise _dropped(each.bucket)
+
+
+def _dropped(bucket: str) -> PartitionDropped:
+    name = partition_of(bucket)
+    return PartitionDropped(
+        f"the partition {name} was dropped while a query read it; .option('dropped-partitions', 'ignore') passes over"
+        f" what cannot be read any more, or {ANEW}",
+        name,
+        None,
+    )
 
 
 def _check_waits(each: LogSlice, offset: int, waits: int) -> None:
