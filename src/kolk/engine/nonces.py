@@ -28,6 +28,8 @@ from kolk.storage.meta import ABSENT, Meta, MetaChange
 NONCES_MAX = 10_000
 _RECORDS = "scan-nonce/"
 _RECORD_MS = 86_400_000
+_REAPED_EVERY_MS = _RECORD_MS // 100
+"""A query of Spark leaves a record, so there may be very many of them, and nothing hurries."""
 _LOST = "the scan of this nonce is gone, and another one would show another moment; open one with a new nonce"
 _Key = tuple[str, str]
 """A principal and its nonce."""
@@ -52,6 +54,8 @@ class Nonces:
         self._meta = meta
         self._clock = clock
         self._lock = threading.RLock()
+        # Of whoever reaps alone.
+        self._reaped_ms: int | None = None
         # Guarded by _lock: what was opened with a nonce, or is about to be. Little of each, for there are many.
         self._given: OrderedDict[_Key, Future[_Given]] = OrderedDict()
 
@@ -82,7 +86,10 @@ class Nonces:
 
     def reap(self) -> None:
         """Remove the records that nobody can mean any more."""
-        before = self._clock.now_ms() - _RECORD_MS
+        now = self._clock.now_ms()
+        if self._reaped_ms is not None and 0 <= now - self._reaped_ms < _REAPED_EVERY_MS:
+            return
+        self._reaped_ms, before = now, now - _RECORD_MS
         stale = [record for record in self._meta.list(_RECORDS) if int(record.value) < before]
         if stale:
             self._meta.write([MetaChange(record.key, None, record.version) for record in stale])
