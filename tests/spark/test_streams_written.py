@@ -147,6 +147,22 @@ def test_one_batch_goes_to_several_tables(db, name, server, files, tmp_path):
     assert (summed(sums), summed(latest)) == ({1: 3, 2: 3}, {1: 2, 2: 3})
 
 
+def test_what_is_read_of_one_table_is_written_to_another_as_it_is(spark, db, name, server, written, tmp_path):
+    table, source = db.create_table(name, TOTALS, buckets=2), db.create_table(f"{name}_source", TOTALS, buckets=3)
+    source.put([{"k": key, "v": key} for key in range(20)])
+    reader = spark.readStream.format("kolk").option("url", server.url).option("table", source.name)
+    changes = reader.option("changes", "cdc").load()
+    assert run(written(changes), tmp_path / "checkpoint") is None
+    assert summed(table) == summed(source)
+    source.put([{"k": key, "v": -key} for key in range(5, 25)])
+    source.delete([0, 7, 24])
+
+    assert run(written(changes), tmp_path / "checkpoint") is None
+
+    assert summed(table) == summed(source)
+    assert len(summed(table)) == 22
+
+
 def test_a_query_goes_on_when_its_server_is_killed_and_started_again(spark, files, tmp_path):
     config = kolk.ServerConfig(port=0, http_port=-1)
     first = kolk.start(tmp_path / "data", server=config)
