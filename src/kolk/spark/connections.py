@@ -7,13 +7,22 @@ ever pickled; what travels are the ``Options`` that name it.
 
 import os
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from kolk.client.database import Database
 from kolk.client.remote import connect_to
+from kolk.client.retry import Retry
 from kolk.client.table import Table
 from kolk.errors import InvalidArgument
+from kolk.runtime.clock import SystemClock, pause
+from kolk.runtime.rng import Rng
 from kolk.spark.options import Options
 
+T = TypeVar("T")
+TIMEOUT = "30s"
+_PATIENCE_SECONDS = 120.0
+"""A restart of a server takes less."""
 _WHO = ("url", "token", "tls-ca", "tls-cert", "tls-key", "allow-plaintext", "timeout")
 _lock = threading.Lock()
 _open: dict[tuple[object, ...], Database] = {}  # guarded by _lock
@@ -33,6 +42,13 @@ def table(options: Options) -> Table:
     return database(options).table(options.required("table"))
 
 
+def until_answered(options: Options, call: Callable[[], T]) -> T:
+    """Make a call that may be made twice, and again while the server cannot be reached: a driver that gives up runs the
+    whole batch again."""
+    seconds = max(_PATIENCE_SECONDS, options.seconds("timeout", TIMEOUT))
+    return Retry(SystemClock(), Rng(), seconds, pause).run(lambda _: call())
+
+
 def _connected(options: Options) -> Database:
     url = options.required("url")
     if "://" not in url:
@@ -46,6 +62,6 @@ def _connected(options: Options) -> Database:
         tls_ca=options.text("tls-ca"),
         tls_cert=options.text("tls-cert"),
         tls_key=options.text("tls-key"),
-        timeout=options.seconds("timeout", "30s"),
+        timeout=options.seconds("timeout", TIMEOUT),
         allow_plaintext=options.is_on("allow-plaintext"),
     )

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kolk.client.retry import Retry
 from kolk.client.tasks import Left, TaskWriter
 from kolk.errors import (
     BucketSplit,
@@ -40,21 +39,15 @@ from kolk.errors import (
     StreamChanged,
 )
 from kolk.model.owner import NAME_LENGTH_MAX, UndoMode, check_epoch, check_owner
-from kolk.model.write import Write
-from kolk.runtime.clock import SystemClock, pause
 from kolk.runtime.rng import Rng
-from kolk.spark.connections import table
-from kolk.spark.frames import Frame, Preaggregation, gathered
+from kolk.spark.connections import table, until_answered
+from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
 from kolk.spark.options import Options
 
 _log = logging.getLogger(__name__)
 _TTL = "5m"
 """Nobody renews a lock between two batches: it should outlast the time from one to the next."""
-_COMMIT_SECONDS = 120.0
-"""How long a commit is tried again while the server cannot be reached: a restart takes less."""
-_WORTH = 2
-"""States are sent instead of rows if they take so many times less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +151,8 @@ def written(options: Options, frame: Frame, run: Run, place: Place, batches: Ite
         if is_stream:
             _check_gap(run, task.committed)
         if not task.is_through:
-            for write in _writes(frame, batches):
-                if not task.write(write):
+            for sent, _ in frame.writes(batches):
+                if not task.write(sent):
                     break
         return Written(task.leave())
 
@@ -167,9 +160,8 @@ def written(options: Options, frame: Frame, run: Run, place: Place, batches: Ite
 def commit(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Let an epoch stand. It is made again while the server does not answer: made twice it is the same."""
     lefts = _lefts(messages)
-    retry = Retry(SystemClock(), Rng(), max(_COMMIT_SECONDS, options.seconds("timeout", "30s")), pause)
     with _explained(lefts[0].owner if lefts else ""):
-        retry.run(lambda _: table(options).commit_tasks(lefts))
+        until_answered(options, lambda: table(options).commit_tasks(lefts))
 
 
 def abandon(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -243,17 +235,6 @@ def _task(options: Options, frame: Frame, run: Run, partition: int) -> TaskWrite
         undo=run.undo,
         stream=run.stream,
     )
-
-
-def _writes(frame: Frame, batches: Iterable[pa.RecordBatch]) -> Iterator[Write]:
-    """The writes of a task; as states, if that is asked for, or pays with the first of them."""
-    aggregates: bool | None = {Preaggregation.ALWAYS: True, Preaggregation.NEVER: False}.get(frame.preaggregation)
-    for write in map(frame.write, gathered(batches)):
-        states = None if aggregates is False else frame.states(write)
-        if aggregates is None:
-            assert states is not None
-            aggregates = states.rows.nbytes * _WORTH <= write.rows.nbytes
-        yield states if states is not None and aggregates else write
 
 
 def _check_gap(run: Run, committed: int | None) -> None:

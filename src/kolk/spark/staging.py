@@ -19,23 +19,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kolk.client.link import Link
-from kolk.client.retry import Retry
 from kolk.client.staging import StagedWrites, discard
 from kolk.codec.checksum import added, checksum_of
 from kolk.errors import DifferentRows, InvalidArgument, OldVersion
 from kolk.model.ids import TableId
 from kolk.model.transaction import HANDLES_MAX, CommitRequest, CommitResult, Verdict, check_app, check_version
 from kolk.model.write import expected_columns
-from kolk.runtime.clock import pause
 from kolk.runtime.rng import Rng
-from kolk.spark.connections import database
+from kolk.spark.connections import database, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
 from kolk.spark.options import Options
 
 _log = logging.getLogger(__name__)
-_COMMIT_SECONDS = 120.0
-"""How long a commit is tried again while the server cannot be reached: a restart takes less."""
 _ON_OLD, _ON_DIFFERENT = ("fail", "drop"), ("answer", "fail")
 
 
@@ -168,9 +164,7 @@ def commit(
         rows=sum(each.rows for each in staged),
         checksum=checksum,
     )
-    link = _link(options)
-    retry = Retry(link.clock, link.rng, max(_COMMIT_SECONDS, options.seconds("timeout", "30s")), pause)
-    result = retry.run(lambda _: link.service.commit_transaction(request))
+    result = until_answered(options, lambda: _link(options).service.commit_transaction(request))
     _judge(options, frame, identity, result.verdict)
     return result
 
