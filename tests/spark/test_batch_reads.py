@@ -83,7 +83,10 @@ def test_tasks_of_one_action_see_one_moment_while_somebody_writes(spark, server,
     assert len(joined) == 200
     assert {(row.v, row.w) for row in joined} == {(0, 0)}
     assert table.get_one(id=0)["v"] >= 2
-    assert {row.v for row in one.collect()} == {table.get_one(id=0)["v"]}
+    with table.scan() as now:  # tasks that put at the same time may leave different values in different buckets
+        assert {(row.id, row.v) for row in one.collect()} == {
+            (row["id"], row["v"]) for row in now.to_arrow().to_pylist()
+        }
 
 
 def test_a_task_that_is_tried_again_reads_the_same_rows(server, db, source, name, tmp_path):
