@@ -33,10 +33,10 @@ def test_links_between_pages_lead_somewhere(page):
     assert not missing
 
 
-def test_the_demo_runs_and_finds_everything_right():
-    demo = [sys.executable, str(ROOT / "examples" / "demo.py"), "--rows", "20000"]
+def test_the_tour_runs_and_finds_everything_right():
+    tour = [sys.executable, str(ROOT / "examples" / "tour.py"), "--rows", "20000"]
 
-    done = subprocess.run(demo, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(tour, capture_output=True, text=True, timeout=240)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All of it is right." in done.stdout
