@@ -18,7 +18,7 @@ def test_the_code_of_a_page_runs_as_it_stands(page, tmp_path):
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks))
 
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stderr
 
