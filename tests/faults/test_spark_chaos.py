@@ -1,0 +1,135 @@
+"""Spark streams into Kolk while drivers, JVMs, tasks and the server die: nothing is lost, and nothing counts twice.
+
+The faults are planned, and the test holds that each of them came. The naive query beside the others shows that they
+are real: it goes through fewer of them, and counts wrong.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.faults.attacker import Ticks
+from tests.faults.campaign import IS_FULL, write_figures
+from tests.faults.servers import PATIENCE_SECONDS, Server
+from tests.faults.spark_campaign import (
+    BUCKETS,
+    COPY,
+    SCHEMA,
+    Campaign,
+    Size,
+    batch_answer,
+    misses,
+    planned,
+    unexplained,
+    without_order,
+    write_source,
+)
+from tests.faults.spark_driver import Query
+from tests.faults.spark_faults import Faults
+from tests.faults.worker import SMALL_FILES
+from tests.spec.replica import by_key, replayed
+
+import kolk
+
+SEED = 20_261_117
+FILES_AT_ONCE, FILES_AT_ONCE_NAIVE, ROWS_AT_ONCE = 2, 12, 200
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+CAMPAIGNS = {"both": (("transaction", "undo"), Size(files=24, task_faults=12, kills=3, server_kills=2))}
+if IS_FULL:
+    size = Size(files=60, task_faults=44, kills=11, server_kills=6)
+    CAMPAIGNS = {way: ((way,), size) for way in ("transaction", "undo")}
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path / "data", SMALL_FILES) as server:
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def db(server):
+    with kolk.connect(server.url, timeout=PATIENCE_SECONDS) as db:
+        yield db
+
+
+def queries_of(ways, folder):
+    """One query for each way; one that follows the last of them; and the naive one."""
+    found = [Query(way, f"chaos.{way}", way, str(folder / way), FILES_AT_ONCE) for way in ways]
+    found.append(Query("copy", "chaos.copy", "transaction", str(folder / "copy"), ROWS_AT_ONCE, follows=ways[-1]))
+    return [*found, Query("naive", "chaos.naive", "naive", str(folder / "naive"), FILES_AT_ONCE_NAIVE)]
+
+
+def state(db, query):
+    table = db.table(query.table)
+    return by_key(table, table.scan().to_arrow())
+
+
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_streams_are_exact_whatever_dies(tmp_path, server, db, name):
+    ways, size = CAMPAIGNS[name]
+    rng = random.Random(f"{SEED} {name}")
+    write_source(tmp_path / "source", rng, size.files)
+    expected = batch_answer(tmp_path / "source")
+    queries = queries_of(ways, tmp_path)
+    for query in queries:
+        db.create_table(query.table, COPY if query.follows else SCHEMA, buckets=BUCKETS)
+    plan = planned(rng, queries, size, size.files // FILES_AT_ONCE)
+    campaign = Campaign(tmp_path, server, queries, Faults.planned(tmp_path / "faults", plan))
+
+    campaign.run(SEED, size.kills + 1)
+
+    assert Ticks(PATIENCE_SECONDS).until(lambda: not campaign.left_behind()), "what a driver started outlives it"
+    rows = {query.name: state(db, query) for query in queries}
+    found = {query.name: misses(without_order(rows[query.name]), expected) for query in queries}
+    write_chaos_figures(campaign, size, rows=sum(row["n"] for row in expected.values()), found=found, ways=ways)
+    for query in queries:
+        assert replayed(db.table(query.table)) == rows[query.name], "the changelog leads elsewhere"
+    for way in ways:
+        assert found[way] == ([], [])
+        assert without_order(rows[way]) == expected
+    assert rows["copy"] == rows[ways[-1]]
+    assert found["naive"][1], "the faults hurt nobody, so they prove nothing"
+
+    check_that_it_was_hard(campaign, size, ways)
+    assert [each.state for each in db.transactions() if each.state != "done"] == []
+    assert [lock for lock in db.locks() if lock.is_dirty or lock.is_recovering] == []
+    server.kill_after(0)
+    server.start()
+    assert {query.name: state(db, query) for query in queries} == rows
+    assert server.failures() == []
+
+
+def check_that_it_was_hard(campaign, size, ways):
+    """Every fault came, batches were written and committed again, and nothing but faults made a query fail."""
+    faults = campaign.faults
+    assert sorted(fault.number for fault in faults.struck()) == [fault.number for fault in faults.plan()]
+    assert (campaign.deaths, campaign.restarts) == (size.kills, size.server_kills)
+    commits = Counter((line["query"], line["batch"]) for line in faults.noted("commit"))
+    for way in ways:
+        assert sum(query == way and times > 1 for (query, _), times in commits.items()) > 1
+    assert unexplained(faults) == []
+
+
+def write_chaos_figures(campaign, size, rows, found, ways):
+    struck = Counter(fault.act for fault in campaign.faults.struck())
+    figures = {
+        "rows": rows * len(ways),
+        "lost": sum(len(found[way][0]) for way in ways),
+        "duplicated": sum(len(found[way][1]) for way in ways),
+    }
+    write_figures("kill -9 of a Spark driver and its JVM", times=campaign.deaths, **figures)
+    write_figures("failures of Spark's tasks and commits", times=struck["raise"] + struck["exit"], **figures)
+    write_figures("kill -9 of a server under Spark", times=campaign.restarts, **figures)
+    write_figures(
+        "failures of Spark, a sink that puts in its tasks (the control: it should count twice)",
+        times=sum(fault.query == "naive" for fault in campaign.faults.struck()),
+        rows=rows,
+        lost=len(found["naive"][0]),
+        duplicated=len(found["naive"][1]),
+    )
