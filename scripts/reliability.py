@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN_SECONDS_MAX = 3_600
+RUN_SECONDS_MAX = 5_400
 
 KILL_ANY = "kill -9 at a random moment"
 KILL_STEP = "kill -9 at a step of a put"

@@ -178,7 +178,7 @@ def misses(rows: dict[int, dict[str, Any]], expected: dict[int, dict[str, Any]])
     return sorted((wanted - there).elements()), sorted((there - wanted).elements())
 
 
-EXPLAINED = ("fault ", "Python worker exited unexpectedly", "Python worker failed to connect back", "EOFException")
+EXPLAINED = ("fault ", "Python worker exited unexpectedly", "Python worker failed to connect back")
 
 
 def unexplained(faults: Faults) -> list[str]:

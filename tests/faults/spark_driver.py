@@ -9,12 +9,11 @@ again, and cuts its rows anew, so that a batch that comes again has other partit
 import json
 import random
 import sys
-import time
+import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.faults.spark_faults import Faults
@@ -25,7 +24,8 @@ import kolk.spark
 SHAPE = "k bigint, v bigint, top bigint, seen string"
 STARTS_MAX = 100
 POLL_SECONDS = 0.05
-OFTEN = "200 milliseconds"
+REASONS_MAX, TEXT_MAX = 12, 3_000
+OFTEN = "1 second"
 CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
     "spark.driver.memory": "700m",
@@ -78,6 +78,7 @@ class Queries:
         self._rng = random.Random(job.seed)
         self._faults = Faults(Path(job.faults))
         self._starts = 0
+        self._pause = threading.Event()
 
     def run(self) -> None:
         """All of them. One that follows does so while the others run, and goes to the end when they are through."""
@@ -96,17 +97,16 @@ class Queries:
             for query, handle in [*running.items(), *beside.items()]:
                 if handle.isActive:
                     continue
-                error = handle.exception()
-                if error is None:
+                if handle.exception() is None:
                     del running[query]
                     self._faults.note(what="end", query=query.name)
                     continue
-                self._faults.note(what="failure", query=query.name, text=_reason(error))
+                self._faults.note(what="failure", query=query.name, text=_reason(handle))
                 if query in running:
                     running[query] = self._started(query)
                 else:
                     beside[query] = self._started(query, is_endless=True)
-            time.sleep(POLL_SECONDS)
+            self._pause.wait(POLL_SECONDS)
 
     def _started(self, query: Query, *, is_endless: bool = False) -> StreamingQuery:
         """A query, cut and sent in some other way than the last time."""
@@ -138,10 +138,15 @@ class Queries:
         return frame.repartition(self._rng.randint(2, 4))
 
 
-def _reason(error: StreamingQueryException) -> str:
-    """The lines that say why."""
-    lines = str(error).splitlines()
-    return " | ".join([lines[0], *(line.strip() for line in lines[1:] if "Error" in line or "fault" in line)])[:2_000]
+def _reason(handle: StreamingQuery) -> str:
+    """Why a query failed, as far down as the JVM tells it: what is on top says no more than that it did."""
+    error, found = handle._jsq.exception().get(), []
+    while error is not None and len(found) < REASONS_MAX:
+        found += [error.toString(), *(each.toString() for each in error.getSuppressed())]
+        error = error.getCause()
+    lines = [line.strip() for text in found for line in text.splitlines()]
+    told = [line[:300] for line in lines if any(sign in line for sign in ("Error", "Exception", "fault ", "worker"))]
+    return " | ".join(dict.fromkeys(told))[:TEXT_MAX]
 
 
 def run(job: Job) -> None:

@@ -38,7 +38,7 @@ SEED = 20_261_117
 FILES_AT_ONCE, FILES_AT_ONCE_NAIVE, ROWS_AT_ONCE = 2, 12, 200
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-CAMPAIGNS = {"both": (("transaction", "undo"), Size(files=24, task_faults=12, kills=3, server_kills=2))}
+CAMPAIGNS = {"both": (("transaction", "undo"), Size(files=20, task_faults=12, kills=3, server_kills=2))}
 if IS_FULL:
     size = Size(files=60, task_faults=44, kills=11, server_kills=6)
     CAMPAIGNS = {way: ((way,), size) for way in ("transaction", "undo")}
