@@ -108,7 +108,7 @@ def planned(rng: random.Random, queries: list[Query], size: Size, batches: int) 
 
 def _mixed(rng: random.Random, count: int) -> Iterator[tuple[str, str]]:
     """So many faults of tasks and commits, each kind about as often as the others."""
-    commits = list(islice(cycle(COMMIT_FAULTS), max(count // 4, 1)))
+    commits = list(islice(cycle(COMMIT_FAULTS), count // 3))
     tasks = list(islice(cycle(rng.sample(TASK_FAULTS, len(TASK_FAULTS))), count - len(commits)))
     mixed = tasks + commits
     return iter(rng.sample(mixed, len(mixed)))

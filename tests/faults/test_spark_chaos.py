@@ -16,8 +16,10 @@ from tests.faults.campaign import IS_FULL, write_figures
 from tests.faults.servers import PATIENCE_SECONDS, Server
 from tests.faults.spark_campaign import (
     BUCKETS,
+    COMMIT_FAULTS,
     COPY,
     SCHEMA,
+    TASK_FAULTS,
     Campaign,
     Size,
     batch_answer,
@@ -28,20 +30,20 @@ from tests.faults.spark_campaign import (
     write_source,
 )
 from tests.faults.spark_driver import Query
-from tests.faults.spark_faults import Faults
+from tests.faults.spark_faults import Fault, Faults
 from tests.faults.worker import SMALL_FILES
 from tests.spec.replica import by_key, replayed
 
 import kolk
 
 SEED = 20_261_117
+WAYS = ("transaction", "undo")
 FILES_AT_ONCE, FILES_AT_ONCE_NAIVE, ROWS_AT_ONCE = 2, 12, 200
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-CAMPAIGNS = {"both": (("transaction", "undo"), Size(files=20, task_faults=12, kills=3, server_kills=2))}
-if IS_FULL:
-    size = Size(files=60, task_faults=44, kills=11, server_kills=6)
-    CAMPAIGNS = {way: ((way,), size) for way in ("transaction", "undo")}
+SHORT = Size(files=20, task_faults=12, kills=3, server_kills=2)
+LONG = Size(files=60, task_faults=44, kills=11, server_kills=6)
+CAMPAIGNS = {way: ((way,), LONG) for way in WAYS} if IS_FULL else {"both": (WAYS, SHORT)}
 
 
 @pytest.fixture
@@ -103,6 +105,41 @@ def test_streams_are_exact_whatever_dies(tmp_path, server, db, name):
     server.start()
     assert {query.name: state(db, query) for query in queries} == rows
     assert server.failures() == []
+
+
+@pytest.mark.parametrize(("ways", "size"), [(WAYS, SHORT), (WAYS[:1], LONG), (WAYS[1:], LONG)])
+def test_the_plan_has_faults_of_every_kind(tmp_path, ways, size):
+    queries, batches = queries_of(ways, tmp_path), size.files // FILES_AT_ONCE
+
+    plan = planned(random.Random(1), queries, size, batches)
+
+    kinds = [(fault.point, fault.act) for fault in plan if fault.query in ways]
+    kills = [fault for fault in plan if fault.act.startswith(("driver", "zombie"))]
+    assert set(COMMIT_FAULTS) < set(kinds)
+    assert len(set(kinds) & set(TASK_FAULTS)) >= min(size.task_faults // 2, len(TASK_FAULTS))
+    for way in ways:
+        failures = [fault for fault in plan if fault.query == way and fault.act in ("raise", "exit")]
+        assert len(failures) >= size.task_faults
+    assert [fault.driver for fault in kills] == list(range(size.kills))
+    assert sum(fault.act.startswith("server") for fault in plan) == size.server_kills
+    assert all(fault.batch < batches for fault in plan)
+
+
+def test_a_fault_strikes_once_and_not_too_early(tmp_path):
+    fault = Fault(number=7, query="a", batch=3, point="before the commit", act="raise", driver=1)
+    faults = Faults.planned(tmp_path / "faults", [fault])
+    faults.tell("life", 0)
+    faults.reach("a", 3, "before the commit")
+    faults.tell("life", 1)
+    for query, batch, point in (("a", 2, "before the commit"), ("b", 3, "before the commit"), ("a", 3, "in the abort")):
+        faults.reach(query, batch, point)
+    assert faults.struck() == []
+
+    with pytest.raises(RuntimeError, match="fault 7"):
+        faults.reach("a", 4, "before the commit")
+    faults.reach("a", 4, "before the commit")
+
+    assert faults.struck() == [fault]
 
 
 def check_that_it_was_hard(campaign, size, ways):
