@@ -61,6 +61,8 @@ SERVER_DAMAGED = "damaged messages to a server"
 SERVER_BOMBS = "bombs to a server"
 SERVER_CONNECTIONS = "bad connections to a server"
 COMMITS_KILL = "kill -9 of a server under transactions"
+COMMIT_SERVER_KILL = "kill -9 of a server at a step of a transaction"
+COMMIT_CLIENT_KILL = "kill -9 of a client at a step of a transaction"
 OWNER_SERVER_KILL = "kill -9 of a server at a step of an owner"
 OWNER_WRITER_KILL = "kill -9 of a writer at a step of an owner"
 OWNER_ZOMBIE = "kill -9 of a writer that owns columns"
@@ -82,6 +84,8 @@ SERVER = {
     SERVER_BOMBS: "compressed, deep, wide, endless, or of 5,000 digits; each refused",
     SERVER_CONNECTIONS: "silent, a byte at a time, garbage, scans that nobody reads, clients killed in the middle",
     COMMITS_KILL: "clients that commit go on by their own retries; each version counts once, as a whole",
+    COMMIT_SERVER_KILL: "of staging, sealing, committing and rolling forward; the client goes on by its own retries",
+    COMMIT_CLIENT_KILL: "the server stays, and the client is started again with the same version",
     OWNER_SERVER_KILL: "the writer's process goes on by its own retries",
     OWNER_WRITER_KILL: "the server stays, and the writer is started again",
     OWNER_ZOMBIE: "beside others that are stopped and woken when somebody has taken over: nothing of theirs is written",
