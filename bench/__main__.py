@@ -15,6 +15,8 @@ from bench.reads import changelog, get
 from bench.report import show, write_json
 from bench.scans import scan
 from bench.snapshots import snapshot
+from bench.spark_reads import spark_read
+from bench.spark_streams import spark_stream
 from bench.transactions import transactions
 
 _BENCHES = {
@@ -32,6 +34,8 @@ _BENCHES = {
         snapshot,
         reopen,
         memory,
+        spark_read,
+        spark_stream,
     )
 }
 
