@@ -1,15 +1,13 @@
 """spark_stream: a stream of events kept by key, by our sink, by Delta's MERGE, and by Spark's own state store.
 
 The events are Parquet files that come two at a time, one for each core. What is timed: the whole backlog
-(``availableNow``), from ``start`` to the end; a small file that is moved into the folder of a running query, until a
+(``availableNow``), in all its micro-batches; a small file that is moved into the folder of a running query, until a
 reader sees it; the lookup of a key; and reading everything into Arrow. All must end with the same rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
@@ -26,10 +24,10 @@ from bench.spark_setup import CORES, missing, spark_session
 
 _QUICK = 200_000
 _EVENTS_PER_KEY = 10
-_BATCHES, _QUICK_BATCHES = 10, 4
-_DROPS, _DROPPED = 5, 100
-_LOOKUPS, _SLOW_LOOKUPS = 200, 3
-_READS = 5
+_BATCHES_PER_TURN = 2
+_TURNS, _QUICK_TURNS = 5, 2
+_DROPS_PER_TURN, _DROPPED = 2, 100
+_LOOKUPS = 50
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 120
 _SCHEMA = "id bigint, seq bigint, amount bigint, city string"
@@ -38,7 +36,7 @@ _AHEAD = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What one contender took, in seconds."""
+    """What one contender took, in seconds: for all of the backlog, and at the median of each of the others."""
 
     backlog: float
     visible: float
@@ -55,7 +53,7 @@ class Events:
     drops: Sequence[pa.Table]
 
     @staticmethod
-    def make(folder: Path, count: int, batches: int) -> "Events":
+    def make(folder: Path, count: int, turns: int) -> "Events":
         rng, keys = np.random.default_rng(1), count // _EVENTS_PER_KEY
         cities = pa.array([f"city-{number}" for number in range(1_000)])
 
@@ -65,9 +63,10 @@ class Events:
             return pa.table([pa.array(ids), pa.array(np.arange(start, start + rows)), pa.array(amounts), towns],
                             schema=EVENTS)  # fmt: skip
 
-        size = count // (batches * CORES)
-        backlog = [some(place * size, size) for place in range(batches * CORES)]
-        drops = [some(count + place * _DROPPED, _DROPPED) for place in range(_DROPS + 1)]
+        files = turns * _BATCHES_PER_TURN * CORES
+        size = count // files
+        backlog = [some(place * size, size) for place in range(files)]
+        drops = [some(count + place * _DROPPED, _DROPPED) for place in range(turns * _DROPS_PER_TURN)]
         folder.mkdir()
         for kind, tables in (("backlog", backlog), ("drop", drops)):
             for place, table in enumerate(tables):
@@ -85,11 +84,12 @@ class Events:
     def everything(self) -> pa.Table:
         return pa.concat_tables([*self.backlog, *self.drops])
 
-    def fill(self, inbox: Path) -> None:
-        """The backlog, in a folder of one query."""
-        inbox.mkdir(parents=True)
-        for path in self.folder.glob("backlog-*"):
-            (inbox / path.name).hardlink_to(path)
+    def fill(self, inbox: Path, turn: int, turns: int) -> None:
+        """One of so many shares of the backlog, into the folder that a query reads."""
+        share = len(self.backlog) // turns
+        for place in range(turn * share, (turn + 1) * share):
+            name = f"backlog-{place:03}.parquet"
+            (inbox / name).hardlink_to(self.folder / name)
 
     def drop(self, inbox: Path, place: int) -> Drop:
         name = f"drop-{place:03}.parquet"
@@ -98,13 +98,78 @@ class Events:
         return Drop(key=last["id"], seq=last["seq"], batch=self.batches + place)
 
 
+class Course:
+    """One contender on its way: its folders, its stream, and what it has taken. Confined to one thread."""
+
+    def __init__(self, spark: Any, contender: Contender, folder: Path, events: Events) -> None:
+        self.contender = contender
+        self._events, self._inbox, self._checkpoint = events, folder / "inbox", folder / "checkpoint"
+        self._inbox.mkdir()
+        source = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", CORES)
+        self._stream = source.parquet(str(self._inbox))
+        self._backlog, self._visible, self._lookups, self._reads = ([] for _ in range(4))
+        self._dropped = 0
+
+    def run(self, turn: int, turns: int) -> None:
+        """A share of the backlog. What counts are its micro-batches, not how long a query takes to start."""
+        self._events.fill(self._inbox, turn, turns)
+        query = self._writer().trigger(availableNow=True).start()
+        query.awaitTermination()
+        batches = [progress for progress in query.recentProgress if progress.numInputRows]
+        assert len(batches) == self._events.batches // turns, "a micro-batch was not reported"
+        self._backlog.append(sum(progress.durationMs["triggerExecution"] for progress in batches) / 1_000)
+
+    def drop(self) -> None:
+        """A running query, and two small files; for the first it still has to get going, so that does not count."""
+        query = self._writer().trigger(processingTime="0 seconds").start()
+        try:
+            self._wait(query)
+            self._visible.append(self._wait(query))
+            query.processAllAvailable()  # what a reader sees may not be in the checkpoint yet
+        finally:
+            query.stop()
+
+    def look(self, turn: int) -> None:
+        """Some lookups, and a read of everything."""
+        ids = self._events.everything()["id"].to_numpy()
+        count = 1 if isinstance(self.contender, State) else _LOOKUPS
+        for key in np.random.default_rng(turn).choice(ids, count).tolist():
+            self._lookups.append(_timed(lambda key=key: self.contender.look_up(key)))
+        self._reads.append(_timed(self.contender.read))
+
+    def taken(self, job: Job) -> Taken:
+        """What it took; the rows must be right."""
+        wanted = job.expected(self._events.everything())
+        is_right = _sorted(self.contender.read(), wanted.column_names).equals(_sorted(wanted, wanted.column_names))
+        assert is_right, f"the rows of {self.contender.name} are wrong"
+        return Taken(
+            backlog=sum(self._backlog),
+            visible=median(self._visible),
+            lookup=median(self._lookups),
+            read=median(self._reads),
+        )
+
+    def _writer(self) -> Any:
+        return self.contender.writer(self._stream).option("checkpointLocation", str(self._checkpoint))
+
+    def _wait(self, query: Any) -> float:
+        start = perf_counter()
+        drop = self._events.drop(self._inbox, self._dropped)
+        self._dropped += 1
+        while not self.contender.has_seen(query, drop):
+            assert query.isActive, query.exception()
+            assert perf_counter() - start < _PATIENCE_SECONDS, f"{self.contender.name} does not see it"
+            sleep(_POLL_SECONDS)
+        return perf_counter() - start
+
+
 def spark_stream(scale: Scale) -> Iterator[Figure]:
     """An upsert and an aggregate."""
     lacking = missing("spark_stream", "pyspark", "deltalake")
     if lacking is not None:
         yield lacking
         return
-    is_quick = scale.keys <= _QUICK
+    turns = _QUICK_TURNS if scale.keys <= _QUICK else _TURNS
     with (
         TemporaryDirectory() as name,
         kolk.start(Path(name) / "data") as server,
@@ -112,84 +177,49 @@ def spark_stream(scale: Scale) -> Iterator[Figure]:
         spark_session(STATE_CONF) as spark,
     ):
         folder = Path(name)
-        events = Events.make(folder / "events", scale.keys, _QUICK_BATCHES if is_quick else _BATCHES)
         warm = Events.make(folder / "warm", _QUICK // 100, 1)
+        events = Events.make(folder / "events", scale.keys, turns)
         for job in JOBS:
-            for contender, place in _contenders(spark, db, server.url, job, folder / "warm-up" / job.name):
-                _take(spark, contender, place, warm, job)
-            taken = {
-                contender.name: _take(spark, contender, place, events, job)
-                for contender, place in _contenders(spark, db, server.url, job, folder / "run" / job.name)
-            }
+            for what, turns_of in ((warm, 1), (events, turns)):
+                place = folder / f"{what.folder.name}-{job.name}"
+                contenders = _contenders(spark, db, server.url, job, place)
+                taken = _taken(spark, contenders, what, job, turns_of)
             yield from _figures(job, taken, events.count)
 
 
-def _contenders(spark: Any, db: kolk.Database, url: str, job: Job, folder: Path) -> Iterator[tuple[Contender, Path]]:
-    """Each with a folder of its own, which is gone before the next one comes."""
-    table = f"bench.{folder.parent.name.replace('-', '_')}_{job.name}"
-    for name, make in (
-        ("kolk", lambda _: Kolk(db, url, job, table)),
-        ("delta", lambda place: Delta(place / "table", job)),
-        ("state", lambda place: State(spark, place / "checkpoint", job)),
-        ("undo", lambda _: Kolk(db, url, job, f"{table}_undo", "undo")),
-    ):
-        place = folder / name
+def _contenders(spark: Any, db: kolk.Database, url: str, job: Job, folder: Path) -> dict[Path, Contender]:
+    """Each with a folder of its own."""
+    kolks, delta, state, undo = (folder / name for name in ("kolk", "delta", "state", "undo"))
+    for place in (kolks, delta, state, undo):
         place.mkdir(parents=True)
-        yield make(place), place
-        rmtree(place)
+    table = f"bench.{folder.name.replace('-', '_')}"
+    return {
+        kolks: Kolk(db, url, job, table),
+        delta: Delta(delta / "table", job),
+        state: State(spark, state / "checkpoint", job),
+        undo: Kolk(db, url, job, f"{table}_undo", "undo"),
+    }
 
 
-def _take(spark: Any, contender: Contender, folder: Path, events: Events, job: Job) -> Taken:
-    """Run the whole course, and check what is there at its end."""
-    inbox = folder / "inbox"
-    events.fill(inbox)
-    stream = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", CORES).parquet(str(inbox))
+def _taken(spark: Any, contenders: dict[Path, Contender], events: Events, job: Job, turns: int) -> dict[str, Taken]:
+    """All of them in turn, forwards and backwards: what else the machine does must not fall on one of them."""
+    courses = [Course(spark, contender, folder, events) for folder, contender in contenders.items()]
+    steps: list[Callable[[Course, int], None]] = [
+        lambda course, turn: course.run(turn, turns),
+        lambda course, _: course.drop(),
+        lambda course, turn: course.look(turn),
+    ]
+    for step in steps:
+        for turn in range(turns):
+            for course in courses if turn % 2 == 0 else reversed(courses):
+                step(course, turn)
+    return {course.contender.name: course.taken(job) for course in courses}
 
-    def writer() -> Any:
-        return contender.writer(stream).option("checkpointLocation", str(folder / "checkpoint"))
 
+def _timed(work: Callable[[], object]) -> float:
     start = perf_counter()
-    writer().trigger(availableNow=True).start().awaitTermination()
-    backlog = perf_counter() - start
-    visible = _visible(contender, writer().trigger(processingTime="0 seconds").start(), events, inbox)
-    few = isinstance(contender, State)
-    keys = np.random.default_rng(2).choice(events.everything()["id"].to_numpy(), _SLOW_LOOKUPS if few else _LOOKUPS)
-    lookup = _median(contender.look_up, keys.tolist())
-    read = _median(lambda _: contender.read(), range(_SLOW_LOOKUPS if few else _READS))
-    wanted, found = job.expected(events.everything()), contender.read()
-    assert _sorted(found, wanted.column_names).equals(_sorted(wanted, wanted.column_names)), (
-        f"{contender.name} is wrong"
-    )
-    return Taken(backlog=backlog, visible=visible, lookup=lookup, read=read)
-
-
-def _visible(contender: Contender, query: Any, events: Events, inbox: Path) -> float:
-    """The median of some drops; the first, which also waits for the query to start, does not count."""
-    samples: list[float] = []
-    try:
-        for place in range(len(events.drops)):
-            start = perf_counter()
-            drop = events.drop(inbox, place)
-            while not contender.has_seen(query, drop):
-                assert query.isActive, query.exception()
-                assert perf_counter() - start < _PATIENCE_SECONDS, f"{contender.name} does not see it"
-                sleep(_POLL_SECONDS)
-            samples.append(perf_counter() - start)
-        # What a reader sees may not be in the checkpoint yet.
-        query.processAllAvailable()
-    finally:
-        with suppress(Exception):
-            query.stop()
-    return median(samples[1:])
-
-
-def _median(work: Callable[[Any], object], asked: Sequence[Any]) -> float:
-    samples: list[float] = []
-    for each in asked:
-        start = perf_counter()
-        work(each)
-        samples.append(perf_counter() - start)
-    return median(samples)
+    work()
+    return perf_counter() - start
 
 
 def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Table:
