@@ -68,10 +68,10 @@ def options(server, name):
     return make
 
 
-def streamed(options, batch, parts, overwrite=False):
+def streamed(options, batch, parts, overwrite=False, query=QUERY):
     """One batch of a query, as Spark runs it: a writer for the tasks, and another one, made anew, to commit."""
     writer = pickle.loads(pickle.dumps(stream_writer(options, SHAPE, overwrite=overwrite)))
-    messages = [writer.write_at(Place(place, QUERY, batch), iter(part)) for place, part in enumerate(parts)]
+    messages = [writer.write_at(Place(place, query, batch), iter(part)) for place, part in enumerate(parts)]
     messages = pickle.loads(pickle.dumps(messages))
     stream_writer(options, SHAPE, overwrite=overwrite).commit(messages, batch)
     return messages
@@ -283,3 +283,49 @@ def test_the_writer_of_a_stream_is_a_value(sums, options):
     writer = StagedStreamWriter(options(), checked(options(), SHAPE, sums.info), overwrite=True)
 
     assert pickle.loads(pickle.dumps(writer)).__dict__ == writer.__dict__
+
+
+def test_a_new_query_that_replaces_does_so_once_and_with_its_first_batch(sums, options):
+    replaces = options(**{"new-query": "replace"})
+    streamed(options(), 0, [[rows([(1, 1), (2, 2)])]], query="another")
+    streamed(options(), 1, [[rows([(1, 10)])]], query="another")
+
+    streamed(replaces, 0, [[rows([(1, 100)])], [rows([(3, 3)])]])
+    assert summed(sums) == {1: 100, 3: 3}
+    streamed(replaces, 1, [[rows([(1, 10)])]])
+    streamed(replaces, 2, [[rows([(1, 1)])]])
+
+    assert summed(sums) == {1: 111, 3: 3}
+
+
+def test_a_first_batch_that_comes_again_does_not_replace_again(sums, options):
+    replaces = options(**{"new-query": "replace"})
+    streamed(replaces, 0, [[rows([(1, 1)])]])
+    sums.put([{"k": 7, "v": 7, "top": 7, "seen": "7"}])
+
+    streamed(replaces, 0, [[rows([(1, 1)])]])
+
+    assert summed(sums) == {1: 1, 7: 7}
+
+
+def test_under_a_fixed_name_a_new_query_is_refused_and_nothing_is_doubled(sums, options):
+    named = options(txnAppId="orders", **{"txn.on-different": "fail"})
+    streamed(named, 0, [[rows([(1, 1)])]])
+    with pytest.raises(DifferentRows):  # a full refresh after one batch, with rows that are new
+        streamed(named, 0, [[rows([(1, 1), (1, 10)])]], query="refreshed")
+    streamed(named, 0, [[rows([(1, 1)])]], query="refreshed")  # and without: they are in the table
+    streamed(named, 1, [[rows([(1, 10)])]])
+    with pytest.raises(OldVersion, match="full refresh"):
+        streamed(named, 0, [[rows([(1, 1), (1, 10)])]], query="refreshed")
+
+    assert summed(sums) == {1: 11}
+
+
+def test_what_cannot_replace_says_so(sums, options):
+    replaces = {"new-query": "replace"}
+    with pytest.raises(InvalidArgument, match="never"):
+        stream_writer(options(txnAppId="orders", **replaces), SHAPE, overwrite=False)
+    with pytest.raises(InvalidArgument, match="for streams"):
+        batch_writer(options(**replaces), SHAPE, overwrite=False)
+    with pytest.raises(InvalidArgument, match="in one transaction"):
+        stream_writer(options(owner="o", **{"exactly-once": "undo"}, **replaces), SHAPE, overwrite=False)

@@ -110,6 +110,13 @@ _WRITE = (
     Option("txnVersion", "write", "the batch's id", "grows from write to write; one that was committed is passed over"),
     Option("txn.on-old", "write", "`fail`", "`drop` passes over a batch that is older than the last one committed"),
     Option("txn.on-different", "write", "`answer`", "`fail` if a batch comes again with other rows; the first stand"),
+    Option(
+        "new-query",
+        "write",
+        "`append`",
+        "what the first batch of a new checkpoint does: `append` its rows, or `replace` all that are there, at once, as"
+        " a full refresh of a pipeline wants; for a table that this query alone fills",
+    ),
 )
 _UNDO = (
     Option(
@@ -210,6 +217,11 @@ class Options:
     def seconds(self, name: str, default: str) -> float:
         """A time, such as ``10m`` or a number of seconds."""
         return seconds_of(_duration(self.text(name) or default), f"the option {name!r}")
+
+
+def replaces_first(options: Options) -> bool:
+    """Whether the first batch of a query takes the place of all rows."""
+    return options.choice("new-query", ("append", "replace")) == "replace"
 
 
 def _duration(text: str) -> str | float:

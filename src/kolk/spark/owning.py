@@ -43,7 +43,7 @@ from kolk.runtime.rng import Rng
 from kolk.spark.connections import table, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
-from kolk.spark.options import Options
+from kolk.spark.options import Options, replaces_first
 
 _log = logging.getLogger(__name__)
 _TTL = "5m"
@@ -86,7 +86,7 @@ class OwnedStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``. Spark makes one for the tasks of every batch, and others to commit and to abort it."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
-        _check(frame, overwrite=overwrite)
+        _check(frame, overwrite=overwrite or replaces_first(options))
         if options.text("txnVersion") is not None:
             raise InvalidArgument(
                 "a stream has a version for each batch, its batch id: leave txnVersion out, or write with foreachBatch"
@@ -112,7 +112,7 @@ class OwnedWriter(DataSourceArrowWriter):
     """``df.write``, also within ``foreachBatch``: the options say which epoch it is, and of what."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
-        _check(frame, overwrite=overwrite)
+        _check(frame, overwrite=overwrite or replaces_first(options))
         app, version = options.text("txnAppId"), options.text("txnVersion")
         owner = options.text("owner") or app
         if owner is None or version is None:
@@ -191,8 +191,9 @@ def _lefts(messages: Sequence[WriterCommitMessage | None]) -> list[Left]:
 def _check(frame: Frame, *, overwrite: bool) -> None:
     if overwrite:
         raise InvalidArgument(
-            "exactly-once=undo writes rows one by one, while mode('overwrite') and the output mode complete replace all"
-            " of them, which is done in one transaction: leave exactly-once out"
+            "exactly-once=undo writes rows one by one, while mode('overwrite'), the output mode complete and"
+            " new-query=replace put them in the place of all others, which is done in one transaction: leave"
+            " exactly-once out"
         )
     if frame.info.is_log:
         raise InvalidArgument(

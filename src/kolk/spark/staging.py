@@ -9,6 +9,10 @@ What runs where is Spark's choice, and each of these is another object in anothe
 for every attempt; ``commit`` and ``abort`` on the driver. Identity therefore travels in the messages. ``abort`` is also
 called after a commit that raised, whose outcome nobody knows: it forgets handles, which the server refuses for those
 that a commit names.
+
+A query with a new checkpoint is a new one, and reads again what an earlier one has written. With ``new-query=replace``
+its first batch truncates the table in the transaction that loads it, so that sums are not doubled; that batch is the
+first one whenever it is run again, and counts once as any other.
 """
 
 import logging
@@ -29,7 +33,7 @@ from kolk.runtime.rng import Rng
 from kolk.spark.connections import database, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
-from kolk.spark.options import Options
+from kolk.spark.options import Options, replaces_first
 
 _log = logging.getLogger(__name__)
 _ON_OLD, _ON_DIFFERENT = ("fail", "drop"), ("answer", "fail")
@@ -91,6 +95,11 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         if options.text("txnVersion") is not None:
             raise InvalidArgument(
                 "a stream has a version for each batch, its batch id: leave txnVersion out, or write with foreachBatch"
+            )
+        if options.text("txnAppId") is not None and replaces_first(options):
+            raise InvalidArgument(
+                "with a txnAppId a query with a new checkpoint is not a new one, so new-query=replace would never"
+                " replace anything: leave one of them out"
             )
         self._options = options
         self._frame = frame
@@ -160,7 +169,7 @@ def commit(
         app=identity.app,
         version=identity.version,
         handles={table: tuple(handle for each in staged for handle in each.handles)},
-        truncates=frozenset([table] if truncates else []),
+        truncates=frozenset([table] if truncates or (identity.version == 0 and replaces_first(options)) else []),
         rows=sum(each.rows for each in staged),
         checksum=checksum,
     )
@@ -182,7 +191,7 @@ def _judge(options: Options, frame: Frame, identity: Identity, verdict: Verdict)
             f"{what} is older than what {frame.info.name} has of it: a checkpoint was lost, or an old one restored."
             " Go on from the newest checkpoint; or, if what this one has to write is in the table, pass over it with"
             " .option('txn.on-old', 'drop'); or begin anew in another checkpoint folder, with another txnAppId if you"
-            " gave one"
+            " gave one, and with the table truncated if its rows are read again, as in a full refresh of a pipeline"
         )
         if on_old == "fail":
             raise OldVersion(told)
@@ -198,6 +207,8 @@ def _judge(options: Options, frame: Frame, identity: Identity, verdict: Verdict)
 
 def _of_batch_write(options: Options) -> Identity:
     app, version = options.text("txnAppId"), options.text("txnVersion")
+    if version is None and replaces_first(options):
+        raise InvalidArgument("new-query is for streams; of a batch write, mode('overwrite') replaces all rows")
     if app is None and version is None:
         return Identity(Rng().token_hex(), 0)
     if app is None or version is None:
