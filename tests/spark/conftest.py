@@ -7,6 +7,7 @@ functions that are shipped to them are defined within the test, not beside it.
 import itertools
 import json
 import pickle
+import socket
 
 import pyarrow as pa
 import pytest
@@ -30,11 +31,21 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def remote():
+    """Where the session also serves Spark Connect, to other processes: one has either kind of Spark."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"sc://127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory, remote):
     folder = tmp_path_factory.mktemp("spark")
     conf = {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": "1g",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": remote.rpartition(":")[2],
         "spark.sql.session.timeZone": "Asia/Kolkata",  # so that nothing leans on UTC
     }
     session = kolk.spark.session("kolk-tests", cores=2, conf=conf)

@@ -6,7 +6,7 @@ keys is one call. What is found is as of that call; for one moment of the whole 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -111,9 +111,8 @@ def lookup(spark: SparkSession, url: str | None = None, *, function: str = "kolk
         def analyze(table: AnalyzeArgument, *keys: AnalyzeArgument) -> AnalyzeResult:
             return described(parsed, table, keys)
 
-    made = udtf(Lookup)
-    assert isinstance(made, UserDefinedTableFunction), "of a class it makes one"
-    spark.udtf.register(function, made)
+    made = udtf(Lookup)  # of a class it makes one, and with Spark Connect another kind of one
+    spark.udtf.register(function, cast(UserDefinedTableFunction, made))
 
 
 class LookupRows:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kolk.errors import InvalidArgument
+from kolk.model.table import TableInfo
 from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
 from kolk.spark.frames import checked
@@ -21,6 +22,7 @@ from kolk.spark.staging import Identity
 
 _MODES = ("append", "update", "complete")
 _OWN = ("table", "path", "txnAppId", "txnVersion")
+_NAMELESS = "Spark does not say which query this is: kolk.spark.sink(..., app_id='a name for it')"
 Shape = Callable[[DataFrame], DataFrame]
 
 
@@ -38,7 +40,7 @@ def sink(
     ``table`` may also say what to make of each batch for several tables: ``{"web.pages": pages_of, "web.users":
     users_of}``, each a transaction of its own. ``options`` are those of the format, such as ``url`` or ``merge_mode``.
     ``app_id`` names the query where Spark does not, which is on Spark Connect: give it the same name in every run, and
-    another one with another checkpoint.
+    another one with another checkpoint. What is checked there is checked with the first batch.
 
     A streaming aggregation of Spark in update mode gives running totals. In a column that adds them up they would be
     added over and over, so an aggregation table wants to be told: ``merge_mode="overwrite"`` lets the newest stand.
@@ -53,14 +55,20 @@ def sink(
     shapes: Mapping[str, Shape] = {table: _as_it_is} if isinstance(table, str) else dict(table)
     if not shapes:
         raise InvalidArgument("name a table, or several with what to make of each batch for them")
-    if _is_local(df):
+    is_local = _is_local(df)
+    if is_local:
         for name, shape in shapes.items():
-            _check(known, name, shape(df), output_mode)
+            checked(known, shape(df).schema, _info(known, name))
+            _check_mode(known, name, output_mode)
+    elif app_id is None:
+        raise InvalidArgument(_NAMELESS)
     app = None if app_id is None else check_app(app_id)
 
     def each(batch: DataFrame, batch_id: int) -> None:
         found = app if app is not None else _app_of(batch)
         for name, shape in shapes.items():
+            if not is_local:
+                _check_mode(known, name, output_mode)
             writer = _placed(known, name, shape(batch)).write.format("kolk").options(**given).option("table", name)
             writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
             writer.mode("overwrite" if output_mode == "complete" else "append").save()
@@ -74,7 +82,7 @@ def _placed(options: Options, name: str, batch: DataFrame) -> DataFrame:
         return batch
     from kolk.spark.co_location import gathered_by_bucket
 
-    return gathered_by_bucket(batch, open_table(Options({**options.given, "table": name})).info)
+    return gathered_by_bucket(batch, _info(options, name))
 
 
 def _as_it_is(batch: DataFrame) -> DataFrame:
@@ -90,11 +98,13 @@ def _is_local(df: DataFrame) -> bool:
     return not type(df).__module__.startswith("pyspark.sql.connect")
 
 
-def _check(options: Options, name: str, df: DataFrame, output_mode: str) -> None:
-    """What would fail the first batch fails here; and what would go wrong without an error."""
-    info = open_table(Options({**options.given, "table": name})).info
-    checked(options, df.schema, info)
-    if output_mode == "update" and info.schema.aggregates and options.text("merge-mode") is None:
+def _info(options: Options, name: str) -> TableInfo:
+    return open_table(Options({**options.given, "table": name})).info
+
+
+def _check_mode(options: Options, name: str, output_mode: str) -> None:
+    """What would go wrong without an error fails."""
+    if output_mode == "update" and _info(options, name).schema.aggregates and options.text("merge-mode") is None:
         raise InvalidArgument(
             f"{name} aggregates what it is given, and in update mode an aggregation of Spark gives running totals, that"
             " would be counted over and over. Say merge_mode='overwrite' to let the newest total stand; or write the"
@@ -106,5 +116,5 @@ def _app_of(batch: DataFrame) -> str:
     """The name of the query whose batch this is."""
     query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) if _is_local(batch) else None
     if query is None:
-        raise InvalidArgument("Spark does not say which query this is: kolk.spark.sink(..., app_id='a name for it')")
+        raise InvalidArgument(_NAMELESS)
     return Identity.of_query(query, 0).app
