@@ -89,11 +89,17 @@ class Faults:
             self._strike(fault)
 
     def during(self, query: str, batch: int, action: Callable[[], None]) -> None:
-        """Do something; a fault that waits for that strikes in the middle of it."""
+        """Do something; a fault that waits for that strikes in the middle of it, or just after it was quicker."""
         fault = self._take(query, batch, (DURING,))
-        if fault is not None:
-            threading.Timer(fault.seconds, self._strike, [fault]).start()
-        action()
+        if fault is None:
+            action()
+            return
+        timer = threading.Timer(fault.seconds, self._strike, [fault])
+        timer.start()
+        try:
+            action()
+        finally:
+            timer.join()  # before anything else happens to this process
 
     def _take(self, query: str, batch: int | None, points: tuple[str, ...]) -> Fault | None:
         if batch is None:
