@@ -1,4 +1,4 @@
-"""A declarative pipeline that reads a Kolk table and writes one, run as a scheduler would: now and then, for what is new.
+"""A declarative pipeline from one table of Kolk into another, run as a scheduler would: now and then, for what is new.
 
 The pipeline is in ``examples/pipeline``. Orders are put into a log table; each run of ``spark-pipelines`` takes those
 that are new into the totals of their customers, exactly once. A full refresh then begins again with the first order:

@@ -1,7 +1,7 @@
 """A declarative pipeline: orders, as they come to one table of Kolk, into what each customer has spent, in another.
 
-``spark-pipelines`` runs this file; it has put ``spark`` into it. ``new-query`` is for ``--full-refresh``, which begins
-again with the first order: the first batch then takes the place of all rows, instead of being added to them.
+``spark-pipelines`` runs this file. ``new-query`` is for ``--full-refresh``, which begins again with the first order:
+its first batch then takes the place of all rows, instead of being added to them.
 """
 
 import os
@@ -9,7 +9,7 @@ import os
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-spark: SparkSession
+spark = SparkSession.active()
 URL = os.environ["KOLK_URL"]
 
 dp.create_sink("customers", "kolk", {"url": URL, "table": "shop.customers", "new-query": "replace"})

@@ -1,5 +1,4 @@
-"""Spark Connect, and pipelines, which are made of it: the same source, sink and functions, in a process that has no Spark
-of its own."""
+"""Spark Connect, and pipelines, which need it: the same source, sink and functions, in a process that has no Spark."""
 
 import os
 import subprocess

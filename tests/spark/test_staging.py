@@ -317,6 +317,10 @@ def test_under_a_fixed_name_a_new_query_is_refused_and_nothing_is_doubled(sums, 
     streamed(named, 1, [[rows([(1, 10)])]])
     with pytest.raises(OldVersion, match="full refresh"):
         streamed(named, 0, [[rows([(1, 1), (1, 10)])]], query="refreshed")
+    assert summed(sums) == {1: 11}
+
+    sums.truncate()  # as the error says
+    streamed(options(txnAppId="orders-2"), 0, [[rows([(1, 1), (1, 10)])]], query="refreshed")
 
     assert summed(sums) == {1: 11}
 
