@@ -216,7 +216,7 @@ def bomb_scans(targets: Targets) -> dict[str, bytes]:
         "a very long nonce": scan(nonce="x" * LONG),
         "the nonce of another scan": scan(nonce="target", limit=1),
         "a partition that is not there": scan(table=targets.parts, buckets=["day=z/hour=1/0"]),
-        "a token of another query": scan(resume=targets.token, limit=1),
+        "a token of another query": scan(resume=targets.token, where="price > 1"),
         "a token of another table": scan(table=targets.parts, resume=targets.token),
         "no cursor": page(cursor=""),
         "a long cursor": page(cursor="x" * 65),

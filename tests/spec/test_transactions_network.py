@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import kolk
-from kolk.client import transaction
+from kolk.client import staging as pieces
 from kolk.errors import (
     DifferentRows,
     InvalidArgument,
@@ -199,8 +199,8 @@ def test_rows_that_do_not_fit_are_refused_when_they_are_staged(timed, table):
 
 
 def test_many_and_large_rows_go_in_pieces(timed, table, monkeypatch):
-    monkeypatch.setattr(transaction, "_STAGED_ROWS", 7)
-    monkeypatch.setattr(transaction, "_STAGED_BYTES", 1_000)
+    monkeypatch.setattr(pieces, "_STAGED_ROWS", 7)
+    monkeypatch.setattr(pieces, "_STAGED_BYTES", 1_000)
 
     with table.transaction("app", 1) as tx:
         tx.put(rows(*range(100)) + rows(100, v="y" * 5_000))
