@@ -224,6 +224,13 @@ def replaces_first(options: Options) -> bool:
     return options.choice("new-query", ("append", "replace")) == "replace"
 
 
+def version_of(text: str, digits: int) -> int:
+    """A ``txnVersion`` of at most so many digits."""
+    if not text.isascii() or not text.isdecimal() or len(text) > digits:
+        raise InvalidArgument(f"txnVersion is a whole number from 0 on, not {text[:60]!r}")
+    return int(text)
+
+
 def _duration(text: str) -> str | float:
     try:
         return float(text)

@@ -43,7 +43,7 @@ from kolk.runtime.rng import Rng
 from kolk.spark.connections import table, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
-from kolk.spark.options import Options, replaces_first
+from kolk.spark.options import Options, replaces_first, version_of
 
 _log = logging.getLogger(__name__)
 _TTL = "5m"
@@ -122,12 +122,11 @@ class OwnedWriter(DataSourceArrowWriter):
                 " foreachBatch or the run of a scheduler, and is the same when the write is tried again. Without such a"
                 " number leave exactly-once out"
             )
-        if not version.isascii() or not version.isdecimal() or len(version) > 18:
-            raise InvalidArgument(f"txnVersion is a whole number from 0 on, not {version[:60]!r}")
+        epoch = check_epoch(version_of(version, digits=18))
         self._options = options
         self._frame = frame
         run = _run_of(options, check_owner(owner))
-        self._run = replace(run, epoch=check_epoch(int(version)), stream=app or "")
+        self._run = replace(run, epoch=epoch, stream=app or "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: write its rows."""

@@ -33,7 +33,7 @@ from kolk.runtime.rng import Rng
 from kolk.spark.connections import database, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
-from kolk.spark.options import Options, replaces_first
+from kolk.spark.options import Options, replaces_first, version_of
 
 _log = logging.getLogger(__name__)
 _ON_OLD, _ON_DIFFERENT = ("fail", "drop"), ("answer", "fail")
@@ -213,9 +213,7 @@ def _of_batch_write(options: Options) -> Identity:
         return Identity(Rng().token_hex(), 0)
     if app is None or version is None:
         raise InvalidArgument("a version is one of a name: give both txnAppId and txnVersion, or neither")
-    if not version.isascii() or not version.isdecimal() or len(version) > 19:
-        raise InvalidArgument(f"txnVersion is a whole number from 0 on, not {version[:60]!r}")
-    return Identity(check_app(app), check_version(int(version)))
+    return Identity(check_app(app), check_version(version_of(version, digits=19)))
 
 
 def _check_partition(partition: int) -> None:
