@@ -1,11 +1,12 @@
 """Write RELIABILITY.md: which faults Kolk was put through, how often, and what it lost.
 
-    python scripts/reliability.py            run the fault tests in their long form, then write the report
-    python scripts/reliability.py --short    the same in the form that CI runs
+    python scripts/reliability.py              run the fault tests in their long form, then write the report
+    python scripts/reliability.py --short      the same in the form that CI runs
+    python scripts/reliability.py --of FOLDER  run nothing: a long run has left its figures and results there
 
-The tests append their figures, as JSON lines, to the file that KOLK_FIGURES names. If it names one already,
-nothing is run and the report is made of what is in there. The report holds no date and no name of a machine.
-What did not run, or failed, is in it too; then this script ends with status 1.
+The tests append their figures, as JSON lines, to the file that KOLK_FIGURES names, and pytest writes what became of
+each. The report holds no date and no name of a machine. What did not run, or failed, is in it too; then this script
+ends with status 1.
 """
 
 import json
@@ -19,7 +20,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN_SECONDS_MAX = 5_400
+RUN_SECONDS_MAX = 9_000
+FIGURES, RESULTS = "figures.jsonl", "results.xml"
 
 KILL_ANY = "kill -9 at a random moment"
 KILL_STEP = "kill -9 at a step of a put"
@@ -109,13 +111,15 @@ Figures = dict[str, list[dict]]
 
 
 def main() -> int:
-    given = os.environ.get("KOLK_FIGURES")
-    if given and Path(given).exists():
-        figures, failures, form = read_figures(Path(given)), [], "as last run"
+    words = sys.argv[1:]
+    is_full = "--short" not in words
+    if words[:1] == ["--of"]:
+        figures, failures = outcome(Path(words[1]))
     else:
-        is_full = "--short" not in sys.argv[1:]
-        figures, failures = run(is_full=is_full)
-        form = "in their long form" if is_full else "in their short form"
+        with tempfile.TemporaryDirectory() as folder:
+            run(Path(folder), is_full=is_full)
+            figures, failures = outcome(Path(folder))
+    form = "in their long form" if is_full else "in their short form"
     (ROOT / "RELIABILITY.md").write_text(report(figures, failures, form), encoding="utf-8")
     missing = [fault for fault in (*FAULTS, *SERVER) if fault not in figures]
     for line in [*failures, *(f"no figures: {fault}" for fault in missing)]:
@@ -123,27 +127,29 @@ def main() -> int:
     return 1 if failures or missing or is_losing(figures) else 0
 
 
-def run(*, is_full: bool) -> tuple[Figures, list[str]]:
-    """Run the fault tests; the answer is their figures, and which of them failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        written, results = Path(folder) / "figures", Path(folder) / "results.xml"
-        written.touch()
-        environment = {**os.environ, "KOLK_FIGURES": str(written), "KOLK_FULL": "1" if is_full else "0"}
-        command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "", "-q", "-rs", "-p", "no:cacheprovider"]
-        command += ["-n", "2", "--dist", "worksteal", f"--junitxml={results}"]
-        subprocess.run(command, cwd=ROOT, env=environment, timeout=RUN_SECONDS_MAX, check=False)
-        if not results.exists():
-            return read_figures(written), ["the tests did not run to their end"]
-        return read_figures(written), failed_tests(results)
+def run(folder: Path, *, is_full: bool) -> None:
+    """Run the fault tests; their figures and results are in the folder then."""
+    environment = {**os.environ, "KOLK_FIGURES": str(folder / FIGURES), "KOLK_FULL": "1" if is_full else "0"}
+    command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "", "-q", "-rs", "-p", "no:cacheprovider"]
+    command += ["-n", "2", "--dist", "loadgroup", f"--junitxml={folder / RESULTS}"]
+    subprocess.run(command, cwd=ROOT, env=environment, timeout=RUN_SECONDS_MAX, check=False)
+
+
+def outcome(folder: Path) -> tuple[Figures, list[str]]:
+    """The figures that a run has left, and which of the fault tests failed."""
+    figures, results = folder / FIGURES, folder / RESULTS
+    failures = failed_tests(results) if results.exists() else ["the tests did not run to their end"]
+    return read_figures(figures) if figures.exists() else {}, failures
 
 
 def failed_tests(results: Path) -> list[str]:
-    """The names of the tests that failed, from pytest's XML."""
+    """The names of the fault tests that failed, from pytest's XML."""
     cases = ElementTree.parse(results).getroot().iter("testcase")
+    places = ((case, *case.get("classname", "").rpartition(".")) for case in cases)
     return [
-        f"{case.get('classname', '').rpartition('.')[2]}: {case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
+        f"{module}: {case.get('name')}"
+        for case, package, _, module in places
+        if package == "tests.faults" and (case.find("failure") is not None or case.find("error") is not None)
     ]
 
 
@@ -217,7 +223,7 @@ def machine() -> str:
 
 TEXT = """# Reliability
 
-Made by `python scripts/reliability.py` from `tests/faults`, {form}; do not edit. All of it happened to
+Made by `./scripts/test --full` from `tests/faults`, {form}; do not edit. All of it happened to
 real processes on a real disk, but for the row that says *modelled*. A row is *acknowledged* when the put returned,
 and *lost* when it is not in the reopened table and its changelog. *Duplicated* counts rows that are in the changelog
 twice although every retry carried its tag. After each fault the table is also compared with its changelog, row by
