@@ -5,8 +5,6 @@ however often it is read, so that what was counted is what is written. The next 
 where this one stopped. What the log no longer has is an error and never left out.
 """
 
-import datetime
-import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +17,7 @@ from kolk.model.partition import PARTITIONS, matching, partition_of
 from kolk.model.predicate import Predicate
 from kolk.model.table import check_partitions_only
 from kolk.spark.forms import Form, formed
-
-EARLIEST, LATEST = "earliest", "latest"
-_LIKE = '{"0": 17}'
+from kolk.spark.places import EARLIEST, LATEST, Moment, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,46 +67,27 @@ def changes(table: Table, ranges: Sequence[Range], form: Form) -> Generator[pa.R
 
 
 def _places(table: Table, text: str, option: str, lows: dict[str, int], highs: dict[str, int]) -> dict[str, int]:
-    if text.lower() == EARLIEST:
-        return lows
-    if text.lower() == LATEST:
-        return highs
-    if text.lstrip().startswith("{"):
-        return _offsets(table, text, option, lows)
-    moment = _moment(text, option)
-    found = table.link.service.offsets_at(table.info.id, int(moment.timestamp() * 1_000))
+    place = place_of(option, text, (EARLIEST, LATEST))
+    if isinstance(place, str):
+        return lows if place == EARLIEST else highs
+    if isinstance(place, Moment):
+        found = table.link.service.offsets_at(table.info.id, place.ms)
+    else:
+        found = _known(table, place.by_bucket, option)
     return {bucket: offset for bucket, offset in found.items() if bucket in lows}
 
 
-def _offsets(table: Table, text: str, option: str, lows: Mapping[str, int]) -> dict[str, int]:
-    """Offsets by bucket. Those of a partition that was made after them are of another one, which had its name."""
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise InvalidArgument(f"the option {option!r} is not JSON: {error}; offsets are such as {_LIKE}") from None
-    if not all(type(offset) is int and offset >= 0 for offset in given.values()):
-        raise InvalidArgument(f"the option {option!r} maps buckets to whole numbers, such as {_LIKE}")
-    position = given.pop(PARTITIONS, None)
-    if position is not None:
-        known = {each.name for each in table.partitions() if each.id < position}
-        given = {bucket: offset for bucket, offset in given.items() if partition_of(bucket) in known}
+def _known(table: Table, given: Mapping[str, int], option: str) -> dict[str, int]:
+    """Offsets of buckets that there are. Those of a partition that was made after them are of another one, which had
+    its name."""
+    found = {bucket: offset for bucket, offset in given.items() if bucket != PARTITIONS}
+    if PARTITIONS in given:
+        known = {each.name for each in table.partitions() if each.id < given[PARTITIONS]}
+        found = {bucket: offset for bucket, offset in found.items() if partition_of(bucket) in known}
     known = {name for name in table.link.service.bounds(table.info.id) if name != PARTITIONS}
-    unknown = next((bucket for bucket in given if bucket not in known), None)
+    unknown = next((bucket for bucket in found if bucket not in known), None)
     if unknown is not None:
-        raise InvalidArgument(f"the option {option!r} names a bucket {unknown!r} that {table.name} does not have")
-    return {bucket: offset for bucket, offset in given.items() if bucket in lows}
-
-
-def _moment(text: str, option: str) -> datetime.datetime:
-    try:
-        found = datetime.datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidArgument(
-            f"the option {option!r} is earliest, latest, a time such as 2026-11-15T08:00:00Z, or offsets such as"
-            f" {_LIKE}, not {text[:60]!r}"
-        ) from None
-    if found.tzinfo is None:
-        raise InvalidArgument(f"the time in the option {option!r} needs a zone: {text.strip()}Z, or +05:30 at its end")
+        raise InvalidArgument(f"{option} names a bucket {unknown!r} that {table.name} does not have")
     return found
 
 

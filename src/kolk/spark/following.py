@@ -7,11 +7,8 @@ Refused, loudly, is what would leave rows out: a log that was trimmed, a lease t
 dropped before it was read, a table that was made anew.
 """
 
-import datetime
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import index
 from typing import TypeVar
 
 import pyarrow as pa
@@ -38,11 +35,11 @@ from kolk.spark.offsets import (
     slices,
 )
 from kolk.spark.options import Options
+from kolk.spark.places import EARLIEST, FULL, LATEST, Moment, Offsets, place_of
 from kolk.spark.slices import ANEW, gone, log_lost, snapshot_pages
 
 Bounds = Mapping[str, tuple[int, int]]
 LEASE_TTL = "1h"
-_WORDS = ("full", "earliest", "latest")
 _WAITS_MAX = 30
 T = TypeVar("T")
 
@@ -54,7 +51,7 @@ class Following:
         self.table = database.table(options.required("table"))
         self.passes_over_dropped = options.choice("dropped-partitions", ("fail", "ignore")) == "ignore"
         self._names = tuple(names)
-        self._start = options.text("start") or _WORDS[0]
+        self._start = place_of("start", options.text("start") or FULL, (FULL, EARLIEST, LATEST))
         self._follower = options.text("follower")
         self._where = predicate_of(options.text("where"), self.table.schema)
         check_partitions_only(self.table.info, self._where)
@@ -70,7 +67,7 @@ class Following:
     def begin(self) -> Position:
         """Where a new query begins, as its options say."""
         name = self._follower or f"{PREFIX}{self.table.link.rng.token_hex(8)}"
-        if self._start == "full" and not self.table.info.is_log:
+        if self._start == FULL and not self.table.info.is_log:
             found = self._leased(name)
         else:
             found = self._positioned(name, self._starts())
@@ -103,14 +100,14 @@ class Following:
 
     def _starts(self) -> dict[str, int]:
         bounds, start = self._bounds(), self._start
-        if start.startswith("{"):
-            return self._given(bounds, _offsets(start))
-        if start in ("full", "earliest"):
-            return {name: first if name != PARTITIONS else end for name, (first, end) in bounds.items()}
+        if isinstance(start, Offsets):
+            return self._given(bounds, start.by_bucket)
         ends = {name: end for name, (_, end) in bounds.items()}
-        if start == "latest":
+        if start == LATEST:
             return ends
-        at = self.table.link.service.offsets_at(self.table.info.id, _milliseconds(start))
+        if not isinstance(start, Moment):
+            return {name: first if name != PARTITIONS else end for name, (first, end) in bounds.items()}
+        at = self.table.link.service.offsets_at(self.table.info.id, start.ms)
         firsts = {name: first for name, (first, _) in bounds.items()}
         places = {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
         return {name: at.get(name, firsts[name]) for name in bounds if name != PARTITIONS} | places
@@ -324,30 +321,6 @@ class Following:
                 finally:
                     pages.close()
         return None
-
-
-def _offsets(text: str) -> dict[str, int]:
-    """Offsets by bucket as somebody wrote them, or the whole of what a query has kept."""
-    try:
-        found = json.loads(text)
-        return {str(name): index(offset) for name, offset in found.get("log", found).items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidArgument(
-            f'start is offsets by bucket as JSON, such as {{"0": 17}}, not {text[:100]!r} ({error})'
-        ) from error
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        found = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        words = ", ".join(_WORDS)
-        raise InvalidArgument(
-            f"start is {words}, a time such as 2026-11-15T08:00:00+00:00, or offsets as JSON, not {text[:100]!r}"
-        ) from None
-    if found.tzinfo is None:
-        raise InvalidArgument(f"start needs a time zone: {text}+00:00, or {text}Z")
-    return int(found.timestamp() * 1_000)
 
 
 def _check_within(log: Mapping[str, int], bounds: Bounds) -> None:
