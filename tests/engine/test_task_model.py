@@ -88,7 +88,12 @@ class Play:
         self.grip = self.t.begin(attempt=self.runs[-1])
         self._forget_attempts()
         self.expires = self.rack.clock.monotonic() + TTL
-        self.is_out = False
+        self.is_displaced = self.has_lapsed = False
+
+    @property
+    def is_out(self):
+        """Whether the run has no columns any more: another owner has them, or nobody."""
+        return self.is_displaced or self.has_lapsed
 
     def _forget_attempts(self):
         self.held = {bucket: Held() for bucket in range(3)}
@@ -277,10 +282,13 @@ class Play:
         rival.release()
         self.committed[key] = self.committed.get(key, 0) + 1
         self._forget_attempts()
-        self.is_out = True
+        self.is_displaced = True
 
     def _others(self):
+        """Whoever is no owner lets columns go whose time is up, if nothing uncommitted is in them."""
         self.t.put([{"k": key, "title": str(next(self.counts))} for key in range(4)], columns=["title"])
+        if not self._is_live() and not any(held.ticket for held in self.held.values()):
+            self.has_lapsed = True
 
     def _time_passes(self, seconds):
         self.rack.clock.advance(seconds=seconds)
@@ -299,8 +307,10 @@ class Play:
         self._started()
 
     def _started(self):
-        """What the server had in memory only is gone: which attempts are current, and what tasks have left."""
+        """What the server had in memory only is gone: which attempts are current, what tasks have left, and whose
+        columns were let go."""
         self.current, self.through = {}, {}
+        self.has_lapsed = False
         self._renewed()
 
     def _close_buckets(self):
@@ -340,6 +350,8 @@ def test_only_what_is_sealed_and_named_is_ever_committed(rack):
               ("commit",), ("replay",), ("commit",)])  # fmt: skip
     @example([("attempt", 0), ("attempt", 0), ("put of an earlier attempt", 0, 1, 0), ("attempt", 1), ("attempt", 1),
               ("put", 1, 0, 0, 1), ("put of an earlier attempt", 1, 1, 0), ("seal", 1)])  # fmt: skip
+    @example([("time passes", TTL + 1), ("others",), ("join",), ("attempt", 0), ("crash",), ("attempt", 0),
+              ("put", 0, 0, 0, 1), ("seal", 0), ("commit",)])  # fmt: skip
     @given(st.lists(STEP, min_size=5, max_size=STEPS))
     def play(steps):
         name = f"t{next(rack.numbers)}"
