@@ -95,6 +95,17 @@ def test_equal_positions_are_equal_texts(log, shuffled):
     assert json.loads(json.dumps(one.json())) == one.json()
 
 
+@pytest.mark.parametrize("where", [None, "", "day = '1'"])
+def test_what_chooses_partitions_is_kept_and_none_is_not_the_same_as_unknown(where):
+    begun = position({"0": 3}, {"0": 1}, where=where)
+    ended = replace(begun, first=begun)
+
+    written = json.loads(json.dumps(ended.json()))
+
+    assert Position.of(written) == ended
+    assert written.get("where") == where
+
+
 def test_buckets_are_written_in_their_order():
     log = {"10": 1, "2": 1, "day=2/0": 3, "day=1/10": 3, "day=1/9": 3, PARTITIONS: 4}
 

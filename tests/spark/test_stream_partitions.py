@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kolk import Column, Schema
-from kolk.errors import PartitionDropped
+from kolk.errors import InvalidArgument, PartitionDropped
 
 DAYS = Schema(
     [Column("day", "string", nullable=False), Column("id", "bigint", nullable=False), Column("v", "bigint")],
@@ -97,6 +97,71 @@ def test_where_chooses_partitions_and_holds_nothing_of_the_others(days, query, d
     assert sorted(row["id"] for row in stream.everything()) == [20, 21, 22, 23, 24, 26]
     (follower,) = [each for each in db.followers() if each.table == name]
     assert follower.lag == 0
+
+
+@pytest.mark.parametrize("start", ["full", "earliest"])
+@pytest.mark.parametrize("then", ["day >= '1'", "day = '2'", ""])
+def test_other_partitions_than_before_are_refused_at_a_restart(days, query, start, then):
+    """What was passed over is in no offsets: nobody would ever come back to it."""
+    put_days(days, "1", range(10))
+    put_days(days, "2", range(20, 25))
+    stream = query(where="day = '1'", start=start)
+    stream.drain()
+    stream.options["where"] = then
+    stream.start()
+
+    with pytest.raises(InvalidArgument, match=r"never read what it has passed over.*'where', \"day = '1'\""):
+        stream.trigger()
+    stream.committed -= 1
+    with pytest.raises(InvalidArgument, match="never read what it has passed over"):
+        stream.start()
+
+
+def test_a_where_that_comes_later_is_refused_at_a_restart(days, query):
+    put_days(days, "1", range(10))
+    stream = query()
+    stream.drain()
+    stream.options["where"] = "day = '1'"
+    stream.start()
+
+    with pytest.raises(InvalidArgument, match="no option 'where'"):
+        stream.trigger()
+
+
+def test_the_same_partitions_in_other_words_go_on(days, query):
+    put_days(days, "1", range(10))
+    stream = query(where="day = '1'")
+    stream.drain()
+    stream.options["where"] = "(day='1')"
+    stream.start()
+    put_days(days, "1", [50])
+
+    stream.drain()
+
+    assert [row["id"] for row in stream.rows[1]] == [50]
+
+
+def test_a_checkpoint_of_before_the_where_was_kept_goes_on_and_keeps_it_from_then_on(days, query):
+    put_days(days, "1", range(10))
+    stream = query(where="day = '1'", start="earliest", maxRowsPerTrigger="4")
+    stream.trigger()
+    stream.ends = [json.dumps(without_where(json.loads(end))) for end in stream.ends]
+    stream.committed = 0
+
+    stream.start()
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.everything()) == list(range(10))
+    stream.options["where"] = "day = '2'"
+    stream.start()
+    with pytest.raises(InvalidArgument, match="passed over"):
+        stream.trigger()
+
+
+def without_where(offsets):
+    """As a Kolk wrote them that did not keep it."""
+    first = {"first": without_where(offsets["first"])} if "first" in offsets else {}
+    return {key: value for key, value in offsets.items() if key != "where"} | first
 
 
 def test_a_batch_that_is_read_again_after_its_partition_was_made_anew_is_refused_or_passed_over(days, query):

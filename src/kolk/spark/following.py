@@ -4,7 +4,7 @@ It asks; the arithmetic is in ``offsets``. It lives in the one process in which 
 as the query runs, and nothing of it is needed to go on after a crash but the position that Spark has kept.
 
 Refused, loudly, is what would leave rows out: a log that was trimmed, a lease that is gone, a partition that was
-dropped before it was read, a table that was made anew.
+dropped before it was read, a table that was made anew, other partitions than the query has chosen so far.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +41,7 @@ from kolk.spark.slices import ANEW, gone, log_lost, snapshot_pages
 Bounds = Mapping[str, tuple[int, int]]
 LEASE_TTL = "1h"
 _WAITS_MAX = 30
+_SHOWN_MAX = 200
 T = TypeVar("T")
 
 
@@ -96,7 +97,7 @@ class Following:
         if self.table.info.is_partitioned:
             names = [partition_of(name) for name in log if name != PARTITIONS]
             made = numbers(names, log[PARTITIONS], self.table.partitions())
-        return Position(table=self.table.info.id, follower=follower, log=log, made=made)
+        return Position(table=self.table.info.id, follower=follower, log=log, made=made, where=self._chosen)
 
     def _starts(self) -> dict[str, int]:
         bounds, start = self._bounds(), self._start
@@ -140,8 +141,15 @@ class Following:
 
     def latest(self, position: Position, limits: Limits) -> Position:
         """The end of the batch that begins here; the very same position if there is nothing to read."""
-        self._check_table(position)
+        self._check_same(position)
         self._holding.take(position)
+        found = self._next(position, limits)
+        if found is position:
+            self._holding.wait(position, self._unread_others(position))
+            return position
+        return replace(found, where=self._chosen)  # an older Kolk has not said it
+
+    def _next(self, position: Position, limits: Limits) -> Position:
         if position.unread:
             self._behind = behind(position, {})
             return self._after_rows(position, limits)
@@ -152,10 +160,8 @@ class Following:
         _check_within({name: at for name, at in moved.log.items() if name in bounds}, bounds)
         self._behind = behind(moved, ends)
         found = after_changes(moved, ends, limits.in_rows(lambda: self._sample_changes(moved, ends)))
-        if found.log == position.log or (self._target is not None and not slices(position, found)):
-            self._holding.wait(position, self._unread_others(position))
-            return position
-        return found
+        is_same = found.log == position.log or (self._target is not None and not slices(position, found))
+        return position if is_same else found
 
     def _after_rows(self, position: Position, limits: Limits) -> Position:
         limit = limits.in_rows(lambda: self._sample_rows(position))
@@ -250,7 +256,7 @@ class Following:
 
     def planned(self, start: Position | None, end: Position) -> list[Slice]:
         """What a batch reads. Also one of a query that was restarted, which nobody has asked for anything yet."""
-        self._check_table(end)
+        self._check_same(end)
         begin = end.first or start
         assert begin is not None, "Spark names where a batch begins"
         self._holding.take(begin)
@@ -258,7 +264,7 @@ class Following:
 
     def committed(self, position: Position) -> None:
         """Whatever is before a position is not needed any more."""
-        self._check_table(position)
+        self._check_same(position)
         self._holding.move(position, self._unread_others(position))
 
     def report(self) -> dict[str, object]:
@@ -280,9 +286,24 @@ class Following:
     def _shown(self) -> tuple[str, ...]:
         return self._names or self.table.schema.primary_key[:1]
 
-    def _check_table(self, position: Position) -> None:
+    def _check_same(self, position: Position) -> None:
+        """Whether a position is of this table, and of the partitions that are asked for: those that were not are in no
+        offsets, so nobody would ever come back to them."""
         if position.table != self.table.info.id:
             raise gone(self.table.name)
+        if position.where is None or position.where == self._chosen:
+            return
+        if predicate_of(position.where or None, self.table.schema) != self._where:
+            raise InvalidArgument(
+                f"this query has read the partitions of {self.table.name} {_those(position.where)}, and was started"
+                f" again for those {_those(self._chosen)}: it would never read what it has passed over. Start it with"
+                f" {_said(position.where)}, or with a new checkpoint"
+            )
+
+    @property
+    def _chosen(self) -> str:
+        """What chooses the partitions, as it is kept in offsets."""
+        return "" if self._where is None else self._where.text
 
     def _bounds(self) -> dict[str, tuple[int, int]]:
         bounds = self.table.link.service.bounds(self.table.info.id)
@@ -321,6 +342,16 @@ class Following:
                 finally:
                     pages.close()
         return None
+
+
+def _those(where: str) -> str:
+    """Which partitions a query reads, for people."""
+    return f"where {where[:_SHOWN_MAX]}" if where else "without a 'where', which are all"
+
+
+def _said(where: str) -> str:
+    """The option that chooses them, as people write it."""
+    return f".option('where', {where[:_SHOWN_MAX]!r})" if where else "no option 'where'"
 
 
 def _check_within(log: Mapping[str, int], bounds: Bounds) -> None:

@@ -52,7 +52,8 @@ class Position:
     those partitions, since one that is made anew has the same name and another log. While ``unread`` has buckets, their
     rows come first; the ``lease`` keeps them, and was made at ``leased_ms``. Its name stays here until a later batch:
     whoever commits this one lets it go. ``first`` is where the first batch of the query began, if it is the one that
-    ends here.
+    ends here. ``where`` is the text of what chooses its partitions, empty if it reads them all: what is not in ``log``
+    was passed over by it. None is written by a Kolk that did not keep it, and says nothing.
     """
 
     table: int
@@ -63,6 +64,7 @@ class Position:
     leased_ms: int = 0
     unread: Mapping[str, Unread] = field(default_factory=dict[str, Unread])
     first: "Position | None" = None
+    where: str | None = None
 
     @property
     def is_scanned(self) -> bool:
@@ -82,6 +84,8 @@ class Position:
             "follower": self.follower,
             "log": _by_name(self.log),
         }
+        if self.where is not None:
+            found["where"] = self.where
         if self.made:
             found["made"] = _by_name(self.made)
         if self.lease:
@@ -104,7 +108,7 @@ class Position:
                 " kolk that wrote it, or start with a new checkpoint"
             )
         try:
-            first = found.get("first")
+            first, where = found.get("first"), found.get("where")
             return Position(
                 table=int(found["table"]),
                 follower=str(found["follower"]),
@@ -117,6 +121,7 @@ class Position:
                     for name, (snapshot, rows, done, token) in found.get("unread", {}).items()
                 },
                 first=None if first is None else Position.of(first),
+                where=None if where is None else str(where),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidArgument(
