@@ -6,6 +6,7 @@ import pytest
 
 from kolk import Column, Schema
 from kolk.errors import InvalidArgument, PartitionDropped
+from kolk.spark.limits import Limits
 
 DAYS = Schema(
     [Column("day", "string", nullable=False), Column("id", "bigint", nullable=False), Column("v", "bigint")],
@@ -37,6 +38,40 @@ def test_new_partitions_are_read_and_dropped_ones_are_let_go(days, query):
 
     ids = [row["id"] for row in stream.everything() if row["_change_type"] == "insert"]
     assert sorted(ids) == [*range(10), *range(100, 105), *range(200, 203)]
+
+
+@pytest.mark.parametrize("where", ["", "day = '2'"])
+def test_a_query_begins_before_there_is_a_partition(days, query, db, name, where):
+    stream = query(changes="cdc", where=where)
+
+    assert stream.drain() == 1
+    put_days(days, "2", range(10))
+    stream.start()
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.everything()) == list(range(10))
+    assert [each for each in db.leases() if name in each.tables] == []
+
+
+def test_a_query_begins_before_there_is_a_partition_that_it_wants(days, query):
+    put_days(days, "1", range(10))
+    stream = query(changes="cdc", where="day = '2'")
+
+    assert stream.drain() == 1
+    put_days(days, "2", range(20, 25))
+    stream.drain()
+
+    assert sorted(row["id"] for row in stream.everything()) == list(range(20, 25))
+
+
+def test_a_partition_that_is_made_while_a_query_begins_without_any_is_read(days, query):
+    following = query().reader._following
+    begun = following.begin()
+    put_days(days, "1", range(10))
+
+    end = following.latest(begun, Limits())
+
+    assert sum(each.rows for each in following.planned(begun, end)) == 10
 
 
 def test_a_partition_that_is_made_anew_has_a_log_of_its_own(days, query):

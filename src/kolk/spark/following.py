@@ -76,6 +76,10 @@ class Following:
         return found
 
     def _leased(self, follower: str) -> Position:
+        bounds = self._bounds()
+        if bounds.keys() == {PARTITIONS}:
+            # There is no partition yet that could be leased, and one that is made from here on is read as it comes.
+            return self._positioned(follower, {PARTITIONS: bounds[PARTITIONS][1]})
         lease = self._holding.leased()
         kept = lease.table(self.table.name)
         assert kept is not None, "it was asked for"
