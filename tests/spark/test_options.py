@@ -3,7 +3,7 @@
 import pytest
 
 from kolk.errors import InvalidArgument
-from kolk.spark.options import OPTIONS, Options
+from kolk.spark.options import OPTIONS, Options, check_read
 
 
 @pytest.mark.parametrize("spelling", ["tls-ca", "tlsCa", "tls_ca", "TLSCA", "tlsca"])
@@ -19,6 +19,25 @@ def test_a_name_that_nobody_knows_is_refused_with_the_one_that_was_meant():
 def test_a_name_that_is_like_no_other_leads_to_the_docs():
     with pytest.raises(InvalidArgument, match=r"docs/spark\.md"):
         Options.parse({"zzzzzzzzzzzz": "t"})
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "kind", "given"),
+    [
+        (True, "batch read", {"limit": "1", "stop": "latest", "cutTtl": "1m", "cut-linger": "1m"}),
+        (True, "batch read", {"source": "snapshot"}),
+        (False, "readStream", {"maxRowsPerTrigger": "1", "maxBytesPerTrigger": "1", "follower": "f", "leaseTtl": "1h"}),
+    ],
+)
+def test_what_only_the_other_kind_of_read_looks_at_is_refused(is_stream, kind, given):
+    for name, value in given.items():
+        with pytest.raises(InvalidArgument, match=f"is for a {kind} alone.*leave it out"):
+            check_read(Options.parse({name: value}), is_stream=is_stream)
+        check_read(Options.parse({name: value}), is_stream=not is_stream)
+
+
+def test_a_stream_may_say_that_it_reads_a_changelog():
+    check_read(Options.parse({"source": "changelog", "start": "earliest"}), is_stream=True)
 
 
 def test_what_spark_adds_by_itself_is_no_mistake():

@@ -103,6 +103,7 @@ def asked(schema=SCHEMA, **options):
         ({"limit": "0"}, "whole number"),
         ({"start": "earliest"}, "with .option"),
         ({"source": "changelog", "limit": "3"}, "no limit"),
+        ({"maxRowsPerTrigger": "3"}, "for a readStream alone"),
     ],
 )
 def test_what_is_said_wrongly_is_told(options, text):

@@ -158,7 +158,21 @@ def test_a_log_table_is_read_from_its_start(db, name, query):
     assert held(db, name) == (0, 1)
 
 
+def test_a_stream_that_is_told_where_to_stop_is_refused_and_does_not_read_past_it(pages, query):
+    with pytest.raises(InvalidArgument, match="'stop' is for a batch read alone"):
+        query(start="earliest", stop="latest")
+
+
 # --- forms
+
+
+def test_a_stream_that_is_told_to_read_a_changelog_has_its_columns(pages, query):
+    put(pages, [4])
+    stream = query(start="earliest", source="changelog", columns="id,_change_type")
+
+    stream.drain()
+
+    assert stream.everything() == [{"id": 4, "_change_type": "insert"}]
 
 
 def test_rows_alone_show_what_changes_leave_and_refuse_a_deletion(pages, query):

@@ -12,7 +12,7 @@ from kolk.errors import InvalidArgument
 from kolk.model.predicate import Predicate
 from kolk.model.table import TableInfo
 from kolk.spark.forms import Form, changes_schema
-from kolk.spark.options import Options
+from kolk.spark.options import Options, check_read
 
 LIVE, SNAPSHOT, CHANGELOG, LEASE = "live", "snapshot", "changelog", "lease"
 _KINDS = (LIVE, SNAPSHOT, CHANGELOG)
@@ -32,6 +32,7 @@ class Asked:
     @staticmethod
     def of(options: Options, info: TableInfo) -> "Asked":
         """What the options say about this table."""
+        check_read(options, is_stream=False)
         kind, lease = _source(options.text("source") or LIVE)
         if kind in (SNAPSHOT, LEASE) and info.is_log:
             raise InvalidArgument(f"{info.name} is a log table and has no snapshots; leave the option 'source' out")

@@ -131,6 +131,7 @@ _UNDO = (
 OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE, *_UNDO)
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
 """What Spark adds by itself."""
+_OF_BATCHES, _OF_STREAMS = "batch read", "readStream"
 _FLAGS = {"true": True, "false": False}
 
 
@@ -217,6 +218,18 @@ class Options:
     def seconds(self, name: str, default: str) -> float:
         """A time, such as ``10m`` or a number of seconds."""
         return seconds_of(_duration(self.text(name) or default), f"the option {name!r}")
+
+
+def check_read(options: Options, *, is_stream: bool) -> None:
+    """Refuse what only the other kind of read looks at: who says where a stream stops would read past it."""
+    own, other = (_OF_STREAMS, _OF_BATCHES) if is_stream else (_OF_BATCHES, _OF_STREAMS)
+    for option in (*_READ, *_STREAM):
+        value = options.text(option.name)
+        if option.used_by != other or value is None:
+            continue
+        if option.name == "source" and value.lower() == "changelog":
+            continue  # so it is, and it is read: a stream shows changes then in the form that a changelog has
+        raise InvalidArgument(f"the option {option.name!r} is for a {other} alone, and this is a {own}: leave it out")
 
 
 def replaces_first(options: Options) -> bool:

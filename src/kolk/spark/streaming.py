@@ -23,7 +23,7 @@ from kolk.spark.following import Following
 from kolk.spark.forms import Form, table_columns
 from kolk.spark.limits import Limits
 from kolk.spark.offsets import VERSION, Position, grouped
-from kolk.spark.options import Options
+from kolk.spark.options import Options, check_read
 from kolk.spark.slices import StreamPart, read_part
 from kolk.spark.types import arrow_schema, spark_schema
 
@@ -36,6 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read of one table. Confined to one thread; what it does not share it makes when it is asked."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        check_read(options, is_stream=True)
         self._options = options
         self._schema = schema
         self._form = Form.of(options, schema)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kolk.client.where import Where, predicate_of
 from kolk.errors import InvalidArgument
 from kolk.spark import connections
-from kolk.spark.options import Options
+from kolk.spark.options import Options, check_read
 
 _PER_CORE = 2
 _NOT_IN_A_NAME = re.compile(r"[^0-9A-Za-z_]")
@@ -52,7 +52,7 @@ def table(
     found = {key: str(value) for key, value in given.items() if value is not None}
     if where is not None:
         found["where"] = where if isinstance(where, str) else _text(where, found)
-    Options.parse(found)  # what is wrong in them is told here, and not out of the JVM
+    check_read(Options.parse(found), is_stream=False)  # what is wrong in them is told here, and not out of the JVM
     return spark.read.format("kolk").options(**found).load()
 
 
