@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kolk import Column, Schema
-from kolk.errors import InvalidArgument, PartitionDropped
+from kolk.errors import InvalidArgument, OffsetOutOfRange, PartitionDropped
 from kolk.spark.limits import Limits
 
 DAYS = Schema(
@@ -72,6 +72,20 @@ def test_a_partition_that_is_made_while_a_query_begins_without_any_is_read(days,
     end = following.latest(begun, Limits())
 
     assert sum(each.rows for each in following.planned(begun, end)) == 10
+
+
+@pytest.mark.parametrize(
+    "given", [{"partitions": 9}, {"partitions": 1, "day=9/0": 3}, {"partitions": 2, "day=1/0": 99}]
+)
+def test_offsets_that_no_partition_has_had_are_refused_before_they_are_written_down(days, query, given):
+    put_days(days, "1", range(10))
+    put_days(days, "2", range(20, 25))
+    stream = query(start=json.dumps(given))
+
+    with pytest.raises(OffsetOutOfRange, match=r"and 9 is next|'day=9/0'|and 99 is next"):
+        stream.trigger()
+
+    assert stream.ends == []
 
 
 def test_a_partition_that_is_made_anew_has_a_log_of_its_own(days, query):

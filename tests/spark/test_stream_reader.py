@@ -11,7 +11,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 import kolk
 from kolk import Column, Schema
 from kolk.errors import (
-    FollowerTaken,
     InvalidArgument,
     InvalidRows,
     LeaseLost,
@@ -19,7 +18,6 @@ from kolk.errors import (
     TableNotFound,
     UnknownFormat,
 )
-from kolk.testing.clock import ManualClock
 
 PAGES = Schema([Column("id", "bigint", nullable=False), Column("v", "string")], primary_key=["id"])
 EVENTS = Schema([Column("id", "bigint"), Column("v", "string")])
@@ -400,79 +398,6 @@ def test_a_log_that_was_trimmed_is_an_error_and_never_skipped(db, name, query):
         with pytest.raises(OffsetOutOfRange, match="Nothing is skipped: start the query with a new checkpoint"):
             stream.trigger()
         stream.start()
-
-
-# --- what it holds
-
-
-def test_the_log_is_held_until_a_batch_is_committed(pages, query, db, name):
-    put(pages, range(10))
-    stream = query(start="earliest", follower="copy")
-    stream.trigger()
-    (follower,) = [each for each in db.followers() if each.table == name]
-    assert (follower.name, follower.lag) == ("copy", 10)
-
-    put(pages, range(10, 15))
-    stream.trigger()
-
-    (follower,) = [each for each in db.followers() if each.table == name]
-    assert follower.lag == 5
-
-
-def test_two_queries_under_one_name_are_noticed(pages, query):
-    put(pages, range(10))
-    one = query(start="earliest", follower="same")
-    one.trigger()
-    query(start="earliest", follower="same").trigger()
-    put(pages, range(10, 15))
-
-    with pytest.raises(FollowerTaken, match="a name of its own"):
-        one.trigger()
-
-
-def test_a_follower_that_an_operator_dropped_is_made_anew(pages, query, db, name):
-    put(pages, range(10))
-    stream = query(start="earliest", follower="mine")
-    stream.trigger()
-    db.drop_follower(name, "mine")
-    put(pages, range(10, 15))
-
-    stream.trigger()
-
-    assert sorted(row["id"] for row in stream.everything()) == list(range(15))
-    assert [each.name for each in db.followers() if each.table == name] == ["mine"]
-
-
-def test_nothing_but_a_follower_is_left_after_a_query(pages, query, db, name):
-    put(pages, range(100))
-    stream = query(maxRowsPerTrigger="10", changes="cdc")
-    stream.drain()
-    put(pages, [5], "z")
-    stream.drain()
-    stream.stop()
-
-    assert held(db, name) == (0, 1)
-    assert [scan for scan in db.scans() if scan.table == name and not scan.is_drained] == []
-
-
-def test_a_query_that_has_waited_for_a_while_lets_go_of_what_it_has_read(pages, query, db, name, monkeypatch):
-    """Spark says that a batch is committed when it begins the next one, and there may be none for a long time."""
-    put(pages, range(10))
-    stream = query()
-    stream.trigger()
-    assert held(db, name) == (1, 1)
-    clock = ManualClock()
-    monkeypatch.setattr(stream.reader._opened.table.link, "clock", clock)
-
-    for seconds in (0, 29, 2):
-        clock.advance(seconds=seconds)
-        assert stream.trigger() is False
-
-    assert held(db, name) == (0, 1)
-    put(pages, [50])
-    stream.start()
-    stream.drain()
-    assert [row["id"] for row in stream.rows[1]] == [50]
 
 
 def test_an_idle_poll_is_one_call_and_starts_no_batch(pages, query):

@@ -69,11 +69,8 @@ class Following:
         """Where a new query begins, as its options say."""
         name = self._follower or f"{PREFIX}{self.table.link.rng.token_hex(8)}"
         if self._start == FULL and not self.table.info.is_log:
-            found = self._leased(name)
-        else:
-            found = self._positioned(name, self._starts())
-        self._holding.take(found)
-        return found
+            return self._leased(name)
+        return self._positioned(name, self._starts())
 
     def _leased(self, follower: str) -> Position:
         bounds = self._bounds()
@@ -143,8 +140,16 @@ class Following:
         """Go no further than what there is now, and end there."""
         self._target = {name: end for name, (_, end) in self._bounds().items()}
 
+    def first(self, limits: Limits) -> Position:
+        """The end of the first batch, which says where it began. There is no follower yet: nobody comes back to one
+        whose name Spark has not written down. A lease holds the log until then, or nobody does, and a log that was
+        trimmed meanwhile is an error."""
+        begun = self.begin()
+        return replace(self._next(begun, limits), first=begun)
+
     def latest(self, position: Position, limits: Limits) -> Position:
-        """The end of the batch that begins here; the very same position if there is nothing to read."""
+        """The end of the batch that begins here, at a position that Spark has kept; the very same position if there is
+        nothing to read."""
         self._check_same(position)
         self._holding.take(position)
         found = self._next(position, limits)
@@ -217,8 +222,12 @@ class Following:
     def _after_events(self, position: Position, place: int) -> Position:
         """What became of partitions since, in order: new ones are read from their beginning. One that was dropped takes
         its changes with it; that is an error, unless all of them were read."""
-        if position.place >= place:
+        if position.place == place:
             return position
+        if position.place > place:
+            raise log_lost(
+                OffsetOutOfRange(f"the record of partitions ends at event {place}, and {position.place} is next")
+            )
         service, info = self.table.link.service, self.table.info
         # Nothing but events is wanted: every bucket is at its stop, those of new partitions at their beginning.
         stops = dict.fromkeys(self._seen, 0) | dict(position.log) | {PARTITIONS: place}
@@ -363,7 +372,7 @@ def _check_within(log: Mapping[str, int], bounds: Bounds) -> None:
     for name, at in log.items():
         first, end = bounds[name]
         if name == PARTITIONS:
-            first, end = min(first, at), max(end, at)  # its events are asked for, and refused there
+            first, end = min(first, at), max(end, at)  # refused where its events are asked for
         if at < first:
             raise log_lost(OffsetOutOfRange(f"bucket {name!r} starts at offset {first} now, and {at} is next"))
         if at > end:

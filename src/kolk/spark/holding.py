@@ -6,16 +6,18 @@ The log is held by a *follower*, in a name of the query's own, which is written 
 leaves nothing for ever.
 
 Neither says where the query is: its checkpoint does. So a follower that somebody dropped is made anew, as long as the
-log is there.
+log is there. And a table that has no room for another one does not keep a query from running: it goes on without, says
+so, and tries again; a log that is trimmed before it is read is an error in any case.
 """
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
 from kolk.client.database import Database
 from kolk.client.lease import Lease
 from kolk.client.table import Table
-from kolk.errors import FollowerNotFound, HolderLost, KolkError, LeaseLost, OffsetOutOfRange
+from kolk.errors import FollowerNotFound, HolderLost, KolkError, LeaseLost, OffsetOutOfRange, TooManyFollowers
 from kolk.model.follower import Follower, FollowerState
 from kolk.model.partition import PARTITIONS
 from kolk.spark.offsets import Position
@@ -26,7 +28,10 @@ PREFIX = "spark-"
 _IDLE_SECONDS = 30.0
 """Spark may write a moment later that a batch is done; by then it has."""
 _SIGN_SECONDS = 600.0
-"""A query that has nothing to read says so often that it is there: far less than a follower lives."""
+"""A query that has nothing to read says so often that it is there: far less than a follower lives. As often it asks
+again for a follower that there was no room for."""
+_SHOWN_MAX = 5
+_log = logging.getLogger(__name__)
 
 
 class Holding:
@@ -39,6 +44,7 @@ class Holding:
         self._lease: Lease | None = None
         self._session: tuple[str, int] | None = None
         self._last_sign = 0.0
+        self._refused_at: float | None = None
         self._waiting: tuple[Position, float] | None = None
         self._moved: Position | None = None
 
@@ -51,7 +57,7 @@ class Holding:
         """Hold what is to be read from a position on: join its lease, and go on as its follower."""
         if position.unread:
             self._join(position.lease)
-        if self._session is None or self._session[0] != position.follower:
+        if (self._session is None or self._session[0] != position.follower) and not self._is_without:
             self._follow(position)
 
     def move(self, position: Position, others: Mapping[str, int]) -> None:
@@ -116,12 +122,39 @@ class Holding:
             session = service.open_follower(info.id, position.follower, self._table.link.rng.id128(), starts)
         except OffsetOutOfRange as error:
             raise log_lost(error) from error
+        except TooManyFollowers as error:
+            if not position.follower.startswith(PREFIX):
+                raise  # somebody counts on that name
+            self._go_without(error)
+            return
         self._session = position.follower, session.epoch
         self._last_sign = self._table.link.clock.monotonic()
 
+    def _go_without(self, error: TooManyFollowers) -> None:
+        """Read without a follower for a while, and tell whoever looks after the table what to do."""
+        self._session, self._refused_at = None, self._table.link.clock.monotonic()
+        unnamed = [each for each in self._of_table() if each.name.startswith(PREFIX)]
+        idle = sorted(unnamed, key=lambda each: each.last_use)[:_SHOWN_MAX]
+        _log.warning(
+            "%s. Nothing holds the log for this query: if it is down for long, changes may be trimmed that it has not"
+            " read, and it will fail. The queries without a name that were idle for longest are %s; drop those that"
+            " nobody will start again, with db.drop_follower(%r, NAME) or `kolk follower drop %s NAME`",
+            error,
+            ", ".join(f"{each.name} (since {each.last_use:%Y-%m-%d %H:%M} UTC)" for each in idle) or "none",
+            self._table.name,
+            self._table.name,
+        )
+
+    @property
+    def _is_without(self) -> bool:
+        """Whether there was no room for a follower a while ago."""
+        at = self._refused_at
+        return at is not None and self._table.link.clock.monotonic() - at < _SIGN_SECONDS
+
     def _tell(self, position: Position, offsets: Mapping[str, int]) -> None:
         self.take(position)
-        assert self._session is not None
+        if self._session is None:
+            return
         service, info = self._table.link.service, self._table.info
         try:
             service.commit_follower(info.id, *self._session, offsets)

@@ -10,7 +10,6 @@ Spark says late, that a batch is committed, lets go of what the query held, and 
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -64,8 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; the start itself if there is nothing to read."""
         limits = self._limits.under(limit)
         if _START in start:
-            first = self._following.begin()
-            return replace(self._following.latest(first, limits), first=first).json()
+            return self._following.first(limits).json()
         position = Position.of(start)
         end = self._following.latest(position, limits)
         return start if end is position else end.json()
