@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kolk import Column, Schema
-from kolk.errors import InvalidArgument, OffsetOutOfRange, PartitionDropped
+from kolk.errors import InvalidArgument, LeaseLost, OffsetOutOfRange, PartitionDropped
 from kolk.spark.limits import Limits
 
 DAYS = Schema(
@@ -21,6 +21,11 @@ def days(db, name):
 
 def put_days(table, day, ids, v=0):
     table.put([{"day": day, "id": each, "v": v} for each in ids])
+
+
+def start_and_trigger(stream):
+    stream.start()
+    stream.trigger()
 
 
 def test_new_partitions_are_read_and_dropped_ones_are_let_go(days, query):
@@ -130,6 +135,71 @@ def test_a_partition_that_is_dropped_before_its_rows_are_read_is_loud(days, quer
     stream.drain()
 
     assert {row["id"] for row in stream.everything()} >= set(range(200, 205))
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("is_read_again", [False, True])
+@pytest.mark.parametrize("is_now", [False, True])
+def test_a_query_goes_on_after_all_partitions_are_dropped_whose_rows_it_was_reading(
+    days, query, is_made_anew, is_read_again, is_now
+):
+    """The lease of its first rows ends with the last of them."""
+    put_days(days, "1", range(100))
+    stream = query(maxRowsPerTrigger="10", changes="cdc")
+    stream.trigger()
+    stream.trigger()
+    stream.stop()
+    days.drop_partition(day="1")
+    if is_made_anew:
+        put_days(days, "1", range(200, 205))
+    put_days(days, "2", range(300, 303))
+    stream.committed -= is_read_again
+
+    with pytest.raises(PartitionDropped, match="'dropped-partitions', 'ignore'"):
+        start_and_trigger(stream)
+    stream.options["dropped-partitions"] = "ignore"
+    stream.start()
+    if is_now:
+        stream.reader.prepareForTriggerAvailableNow()
+    stream.drain()
+
+    ids = {row["id"] for row in stream.everything()}
+    assert ids - set(range(100)) == {*range(300, 303)} | ({*range(200, 205)} if is_made_anew else set())
+
+
+def test_a_query_ends_after_all_partitions_are_dropped_and_there_are_no_others(days, query, db, name):
+    put_days(days, "1", range(100))
+    stream = query(maxRowsPerTrigger="10", **{"dropped-partitions": "ignore"})
+    stream.trigger()
+    stream.stop()
+    days.drop_partition(day="1")
+    stream.start()
+    stream.reader.prepareForTriggerAvailableNow()
+
+    assert stream.drain() == 1
+    put_days(days, "2", range(3))
+    stream.start()
+    stream.drain()
+
+    assert len(stream.rows[2]) == 3
+
+
+def test_a_lease_that_is_gone_while_a_partition_is_there_is_an_error_also_if_dropped_ones_are_ignored(
+    days, query, db, name
+):
+    put_days(days, "1", range(100))
+    put_days(days, "2", range(200, 300))
+    stream = query(maxRowsPerTrigger="10", **{"dropped-partitions": "ignore"})
+    stream.trigger()
+    stream.stop()
+    (lease,) = [each for each in db.leases() if name in each.tables]
+    db.drop_lease(lease.id)
+    days.drop_partition(day="1")
+
+    stream.start()
+
+    with pytest.raises(LeaseLost, match="new checkpoint"):
+        stream.trigger()
 
 
 def test_where_chooses_partitions_and_holds_nothing_of_the_others(days, query, db, name):

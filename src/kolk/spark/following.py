@@ -16,7 +16,7 @@ import pyarrow as pa
 from kolk.client.database import Database
 from kolk.client.kept_scan import KeptPages
 from kolk.client.where import predicate_of
-from kolk.errors import InvalidArgument, OffsetOutOfRange, PartitionDropped, PartitionNotFound
+from kolk.errors import InvalidArgument, LeaseLost, OffsetOutOfRange, PartitionDropped, PartitionNotFound
 from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, matching, partition_of
 from kolk.model.table import check_partitions_only
 from kolk.spark.holding import PREFIX, Holding
@@ -31,6 +31,7 @@ from kolk.spark.offsets import (
     at_place,
     behind,
     numbers,
+    other_where,
     scanned,
     slices,
 )
@@ -41,7 +42,6 @@ from kolk.spark.slices import ANEW, gone, log_lost, snapshot_pages
 Bounds = Mapping[str, tuple[int, int]]
 LEASE_TTL = "1h"
 _WAITS_MAX = 30
-_SHOWN_MAX = 200
 T = TypeVar("T")
 
 
@@ -151,7 +151,7 @@ class Following:
         """The end of the batch that begins here, at a position that Spark has kept; the very same position if there is
         nothing to read."""
         self._check_same(position)
-        self._holding.take(position)
+        position = self._held(position)
         found = self._next(position, limits)
         if found is position:
             self._holding.wait(position, self._unread_others(position))
@@ -254,12 +254,15 @@ class Following:
         """A partition is gone: what of it was not read cannot be read any more."""
         if event.kind is not PartitionEventKind.DROPPED or event.unread == 0 or self.passes_over_dropped:
             return
-        how = "before all of its rows were read" if event.unread is None else f"with {event.unread:,} changes unread"
-        raise PartitionDropped(
-            f"the partition {event.partition} of {self.table.name} was dropped {how}; to go on without them restart the"
+        raise self._dropped(event.partition, event.unread)
+
+    def _dropped(self, partition: str, unread: int | None) -> PartitionDropped:
+        how = "before all of its rows were read" if unread is None else f"with {unread:,} changes unread"
+        return PartitionDropped(
+            f"the partition {partition} of {self.table.name} was dropped {how}; to go on without them restart the"
             f" query with .option('dropped-partitions', 'ignore'), or {ANEW}",
-            event.partition,
-            event.unread,
+            partition,
+            unread,
         )
 
     def _aimed(self, ends: Mapping[str, int], target: Mapping[str, int]) -> dict[str, int]:
@@ -272,7 +275,7 @@ class Following:
         self._check_same(end)
         begin = end.first or start
         assert begin is not None, "Spark names where a batch begins"
-        self._holding.take(begin)
+        self._held(begin)
         return slices(start, end)
 
     def committed(self, position: Position) -> None:
@@ -289,6 +292,31 @@ class Following:
         self._holding.close()
 
     # --- inside
+
+    def _held(self, position: Position) -> Position:
+        """Hold what is to be read from here on. A lease ends with the last partition of which it keeps something: then
+        there are no rows left to be read, and the log is next."""
+        try:
+            self._holding.take(position)
+            return position
+        except LeaseLost:
+            gone_with_it = self._unread_dropped(position)
+            if not gone_with_it:
+                raise
+        if not self.passes_over_dropped:
+            raise self._dropped(gone_with_it[0], None)
+        left = replace(position, unread={})
+        self._holding.take(left)
+        return left
+
+    def _unread_dropped(self, position: Position) -> list[str]:
+        """The partitions whose rows are yet to be read, if every one of them is gone; one that was made anew is not the
+        one of then."""
+        if not self.table.info.is_partitioned:
+            return []
+        alive = {each.name: each.id for each in self.table.partitions()}
+        names = list(dict.fromkeys(map(partition_of, position.unread)))
+        return [] if any(name in alive and alive[name] == position.made.get(name) for name in names) else names
 
     def _unread_others(self, position: Position) -> dict[str, int]:
         """The ends of buckets that the query does not read, if they are those of this place: names may mean others at
@@ -307,11 +335,7 @@ class Following:
         if position.where is None or position.where == self._chosen:
             return
         if predicate_of(position.where or None, self.table.schema) != self._where:
-            raise InvalidArgument(
-                f"this query has read the partitions of {self.table.name} {_those(position.where)}, and was started"
-                f" again for those {_those(self._chosen)}: it would never read what it has passed over. Start it with"
-                f" {_said(position.where)}, or with a new checkpoint"
-            )
+            raise other_where(self.table.name, position.where, self._chosen)
 
     @property
     def _chosen(self) -> str:
@@ -355,16 +379,6 @@ class Following:
                 finally:
                     pages.close()
         return None
-
-
-def _those(where: str) -> str:
-    """Which partitions a query reads, for people."""
-    return f"where {where[:_SHOWN_MAX]}" if where else "without a 'where', which are all"
-
-
-def _said(where: str) -> str:
-    """The option that chooses them, as people write it."""
-    return f".option('where', {where[:_SHOWN_MAX]!r})" if where else "no option 'where'"
 
 
 def _check_within(log: Mapping[str, int], bounds: Bounds) -> None:

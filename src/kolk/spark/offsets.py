@@ -26,6 +26,7 @@ from kolk.model.partition import (
 )
 
 VERSION = 1
+_SHOWN_MAX = 200
 T = TypeVar("T")
 
 
@@ -257,6 +258,15 @@ def grouped(sliced: Sequence[Slice], groups: int) -> list[list[Slice]]:
     return found
 
 
+def other_where(table: str, kept: str, asked: str) -> InvalidArgument:
+    """The query has chosen its partitions by another text than it is asked for now."""
+    return InvalidArgument(
+        f"this query has read the partitions of {table} {_those(kept)}, and was started again for those"
+        f" {_those(asked)}: it would never read what it has passed over. Start it with {_said(kept)}, or with a new"
+        " checkpoint"
+    )
+
+
 def _snapshot_slices(begin: Position, end: Position) -> list[Slice]:
     found: list[Slice] = []
     for name, before in begin.unread.items():
@@ -300,3 +310,13 @@ def _by_name(of_buckets: Mapping[str, T]) -> dict[str, T]:
 def _order(name: str) -> tuple[str, int, str]:
     head, _, tail = name.rpartition("/")
     return (head, int(tail), "") if tail.isdecimal() else (head, -1, tail)
+
+
+def _those(where: str) -> str:
+    """Which partitions a query reads, for people."""
+    return f"where {where[:_SHOWN_MAX]}" if where else "without a 'where', which are all"
+
+
+def _said(where: str) -> str:
+    """The option that chooses them, as people write it."""
+    return f".option('where', {where[:_SHOWN_MAX]!r})" if where else "no option 'where'"
