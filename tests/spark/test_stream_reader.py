@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import kolk
 from kolk import Column, Schema
@@ -201,8 +202,6 @@ def test_upserts_say_what_to_put_and_what_to_delete(pages, query):
 
 
 def test_change_columns_are_chosen_by_a_schema_of_ones_own(pages, query):
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
     put(pages, [4])
     stream = query(start="earliest")
     chosen = StructType(
@@ -423,6 +422,33 @@ def test_where_on_rows_is_refused(pages, query):
 
     with pytest.raises(InvalidArgument, match="partition columns alone"):
         stream.trigger()
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        (StructField("v", StringType(), False), "'v' is string, not string not null"),
+        (StructField("id", StringType()), "'id' is bigint not null, not string"),
+        (StructField("w", StringType()), "no column 'w'"),
+    ],
+)
+def test_a_schema_of_ones_own_that_is_not_the_tables_is_refused(pages, query, field, says):
+    pages.put([{"id": 1, "v": None}])
+    stream = query()
+    stream.start(schema=StructType([field]))
+
+    with pytest.raises(InvalidArgument, match=says):
+        stream.trigger()
+
+
+def test_a_schema_of_ones_own_may_allow_nulls_where_there_are_none(pages, query):
+    put(pages, [4])
+    stream = query()
+    stream.start(schema=StructType([StructField("id", LongType())]))
+
+    stream.drain()
+
+    assert stream.everything() == [{"id": 4}]
 
 
 def test_rows_are_shown_as_the_query_was_planned(pages, query):

@@ -55,18 +55,23 @@ class Asked:
 
     def check(self, schema: st.StructType) -> None:
         """Refuse a frame's schema that is not some of the columns, by name and type."""
-        for field in schema.fields:
-            if field.name not in self.schema.names:
-                raise InvalidArgument(
-                    f"there is no column {field.name!r} to read; the columns are {', '.join(self.schema.names)}"
-                )
-            own = self.schema[field.name]
-            if not _holds(field.dataType, own.dataType) or (own.nullable and not field.nullable):
-                raise InvalidArgument(
-                    f"the column {field.name!r} is {_shown(own)}, not {_shown(field)}; read it as it is and cast it"
-                )
-        if len(set(schema.names)) != len(schema.names):
-            raise InvalidArgument("a column is named twice in the schema; name each once")
+        check_columns(schema, self.schema)
+
+
+def check_columns(schema: st.StructType, known: st.StructType) -> None:
+    """Refuse a schema that somebody has given, if it is not some of the columns that there are, by name and type."""
+    for field in schema.fields:
+        if field.name not in known.names:
+            raise InvalidArgument(
+                f"there is no column {field.name!r} to read; the columns are {', '.join(known.names)}"
+            )
+        own = known[field.name]
+        if not _holds(field.dataType, own.dataType) or (own.nullable and not field.nullable):
+            raise InvalidArgument(
+                f"the column {field.name!r} is {_shown(own)}, not {_shown(field)}; read it as it is and cast it"
+            )
+    if len(set(schema.names)) != len(schema.names):
+        raise InvalidArgument("a column is named twice in the schema; name each once")
 
 
 def schema_of(options: Options, info: TableInfo) -> st.StructType:

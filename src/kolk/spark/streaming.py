@@ -17,14 +17,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from kolk.spark.asking import check_columns
 from kolk.spark.connections import database, table
 from kolk.spark.following import Following
-from kolk.spark.forms import Form, table_columns
+from kolk.spark.forms import Form, changes_schema, table_columns
 from kolk.spark.limits import Limits
 from kolk.spark.offsets import VERSION, Position, grouped
 from kolk.spark.options import Options, check_read
 from kolk.spark.slices import StreamPart, read_part
-from kolk.spark.types import arrow_schema, spark_schema
+from kolk.spark.types import arrow_schema
 
 _TASKS_PER_CORE = 2
 _START = "start"
@@ -105,6 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query at the server, in the version of the table that there is when it is first asked for."""
         if self._opened is None:
             opened = Following(self._options, database(self._options), self._names, self._tasks)
-            spark_schema(opened.table.schema, tuple(self._names))  # refuses columns that are not there any more
+            # What was altered since the frame was made is told here, as well as a schema that never was the table's.
+            check_columns(self._schema, changes_schema(opened.table.schema, self._form, self._options.names("columns")))
             self._opened = opened
         return self._opened
