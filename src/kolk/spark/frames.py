@@ -69,6 +69,12 @@ class Frame:
         """The table's, in the version that writes are made for."""
         return self.info.schema
 
+    @property
+    def column_ids(self) -> tuple[int, ...]:
+        """The columns outside the key that are given or asked for, by their ids: names may change."""
+        names = {known for _, known in self.names} | {*(self.targets or ())}
+        return tuple(sorted(self.schema.column(name).id for name in names.difference(self.schema.primary_key)))
+
     def write(self, rows: pa.RecordBatch) -> Write:
         """The write of some rows of the frame."""
         return put_write(self.schema, self._named(rows), self.targets, self.mode)

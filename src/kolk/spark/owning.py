@@ -11,9 +11,12 @@ the task itself know nothing of it: whoever seals then seals half of the rows, a
 all is done. Only the driver knows which attempts were whole, by the messages that it has. Until it commits, a copy of a
 task may take the place of one that was through; then the commit is refused, and the batch runs again.
 
-The batch of a query is its epoch, and the query is the stream of its owner. All rows of a bucket must be in one task,
-which Spark does not do by itself: ``kolk.spark.by_bucket``. Refused: to replace all rows, which is for a transaction,
-and a batch write that does not say which epoch it is.
+The batch of a query is its epoch, and the query is the stream of its owner. A batch that was committed and comes again
+is not written, but read all the same: its commit has kept what it came to (``kolk.spark.accounts``), and other rows, or
+those of other columns, must not vanish without a word. Nor should a task leave unread what Spark still sends it.
+
+All rows of a bucket must be in one task, which Spark does not do by itself: ``kolk.spark.by_bucket``. Refused: to
+replace all rows, which is for a transaction, and a batch write that does not say which epoch it is.
 """
 
 import logging
@@ -29,6 +32,7 @@ from kolk.errors import (
     BucketSplit,
     ColumnLockConflict,
     CommitPointGone,
+    DifferentRows,
     EpochClosed,
     Fenced,
     InvalidArgument,
@@ -39,11 +43,15 @@ from kolk.errors import (
     StreamChanged,
 )
 from kolk.model.owner import NAME_LENGTH_MAX, UndoMode, check_epoch, check_owner
+from kolk.model.schema import Schema
+from kolk.model.transaction import Verdict
 from kolk.runtime.rng import Rng
+from kolk.spark.accounts import Account, total
 from kolk.spark.connections import table, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
 from kolk.spark.options import Options, replaces_first, version_of
+from kolk.spark.verdicts import fails_on_different, judge
 
 _log = logging.getLogger(__name__)
 _TTL = "5m"
@@ -77,16 +85,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task has written."""
+    """What a task has written, and what that comes to; if the epoch was committed before, also what it came to then, as
+    far as that is known."""
 
     left: Left
+    account: Account
+    before: Account | None = None
 
 
 class OwnedStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``. Spark makes one for the tasks of every batch, and others to commit and to abort it."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
-        _check(frame, overwrite=overwrite or replaces_first(options))
+        _check(options, frame, overwrite=overwrite)
         if options.text("txnVersion") is not None:
             raise InvalidArgument(
                 "a stream has a version for each batch, its batch id: leave txnVersion out, or write with foreachBatch"
@@ -112,7 +123,7 @@ class OwnedWriter(DataSourceArrowWriter):
     """``df.write``, also within ``foreachBatch``: the options say which epoch it is, and of what."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
-        _check(frame, overwrite=overwrite or replaces_first(options))
+        _check(options, frame, overwrite=overwrite)
         app, version = options.text("txnAppId"), options.text("txnVersion")
         owner = options.text("owner") or app
         if owner is None or version is None:
@@ -143,31 +154,41 @@ class OwnedWriter(DataSourceArrowWriter):
 
 def written(options: Options, frame: Frame, run: Run, place: Place, batches: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of one attempt at one task. If they are not wanted, since another attempt has written them or an
-    earlier run has committed them, they are not even read."""
+    earlier run has committed them, they are read, to be compared."""
     is_stream, run = run.epoch is None, run.at(place)
     assert run.epoch is not None
     with _explained(run.owner), _task(options, frame, run, place.partition) as task:
         if is_stream:
             _check_gap(run, task.committed)
-        if not task.is_through:
-            for sent, _ in frame.writes(batches):
-                if not task.write(sent):
-                    break
-        return Written(task.leave())
+        account = Account.of(frame, run.epoch)
+        before = Account.decoded(task.user_state, run.epoch) if task.is_through else None
+        if before is not None and before.columns != account.columns:
+            raise _different_columns(run, frame.schema, account, before)
+        for sent, given in frame.writes(batches):
+            task.write(sent)
+            account = account.plus(frame, given)
+        return Written(task.leave(), account, before)
 
 
 def commit(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Let an epoch stand. It is made again while the server does not answer: made twice it is the same."""
-    lefts = _lefts(messages)
-    with _explained(lefts[0].owner if lefts else ""):
-        until_answered(options, lambda: table(options).commit_tasks(lefts))
+    """Let an epoch stand. It is made again while the server does not answer: made twice it is the same. If an earlier
+    run has made it, judge whether its rows were these."""
+    done = _done(messages)
+    if not done:
+        raise InvalidArgument("no task of this write has left what it wrote, so there is nothing to commit")
+    lefts, account = [each.left for each in done], total([each.account for each in done])
+    with _explained(lefts[0].owner):
+        until_answered(options, lambda: table(options).commit_tasks(lefts, account.encoded()))
+    before = done[0].before
+    if before is not None and not before.is_like(account):
+        judge(options, lefts[0].owner, account.epoch, Verdict.DUPLICATE_DIFFERENT)
 
 
 def abandon(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Take back what a run has not committed, if any of its tasks lived to say whose it is; if none did, the next run
     does it. Spark also calls this after a commit that raised: what that has committed stays. Whatever goes wrong here
     must not hide why the batch failed."""
-    lefts = _lefts(messages)
+    lefts = [each.left for each in _done(messages)]
     if not lefts:
         return
     try:
@@ -183,12 +204,13 @@ def owner_of_checkpoint(location: str) -> str:
     return f"spark {plain}"[-NAME_LENGTH_MAX:]
 
 
-def _lefts(messages: Sequence[WriterCommitMessage | None]) -> list[Left]:
-    return [each.left for each in messages if isinstance(each, Written)]
+def _done(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [each for each in messages if isinstance(each, Written)]
 
 
-def _check(frame: Frame, *, overwrite: bool) -> None:
-    if overwrite:
+def _check(options: Options, frame: Frame, *, overwrite: bool) -> None:
+    fails_on_different(options)  # a word that nobody knows is told now, and not by a commit that has been made
+    if overwrite or replaces_first(options):
         raise InvalidArgument(
             "exactly-once=undo writes rows one by one, while mode('overwrite'), the output mode complete and"
             " new-query=replace put them in the place of all others, which is done in one transaction: leave"
@@ -246,6 +268,20 @@ def _check_gap(run: Run, committed: int | None) -> None:
             " table was restored from a backup that is older than the query's checkpoint, or the query has written"
             " elsewhere meanwhile. Load what is missing; then `kolk lock release` lets the query go on from its batch"
         )
+
+
+def _different_columns(run: Run, schema: Schema, account: Account, before: Account) -> DifferentRows:
+    """One owner has one write for each of its epochs: a second one is not told from the first that comes again."""
+
+    def named(ids: tuple[int, ...]) -> str:
+        return ", ".join(schema.by_id[id].name if id in schema.by_id else "(dropped)" for id in ids) or "none"
+
+    return DifferentRows(
+        f"version {run.epoch} of {run.owner!r} was committed with the columns {named(before.columns)}, and comes again"
+        f" with {named(account.columns)}; nothing of it was written. An owner has one write for each version: give a"
+        " write of other columns an owner of its own, .option('owner', ...). If the query was changed to write other"
+        " columns in the middle of a batch, let it end that batch with those that it had"
+    )
 
 
 _ADVICE: dict[type[OwnershipError], str] = {
