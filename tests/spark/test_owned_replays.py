@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import types as st
 from tests.spark.owned import BATCH, SUMMED, SUMS, Job
 
-from kolk.errors import DifferentRows, InvalidArgument
+from kolk.errors import CommitPointGone, DifferentRows, InvalidArgument
 from kolk.spark.accounts import Account
 from kolk.spark.frames import checked
 from kolk.spark.identity import Place
@@ -140,6 +140,28 @@ def test_after_the_table_was_altered_the_rows_of_a_batch_are_counted_alone(serve
     assert one.rows() == {1: 1, 2: 3}
 
 
+def test_a_batch_before_the_last_is_passed_over_with_a_warning_if_it_is_said_so(job, caplog):
+    one = job()
+    for batch in (0, 1, 2):
+        one.commit(one.task(one.run(), batch, 0, BATCH))
+    with pytest.raises(CommitPointGone, match=r"txn\.on-old"):
+        one.task(one.run(), 1, 0, BATCH)
+    drops = job(**{"txn.on-old": "drop"})
+    iterator = iter([BATCH, BATCH])
+
+    run = drops.run()
+    old = [written(drops.options, drops.frame, run, Place(part, "q", 1), iterator) for part in (0, 1)]
+    drops.commit(*pickle.loads(pickle.dumps(old)))
+    drops.abort(*old)
+    assert next(iterator, None) is None
+    assert "version 1 of 'job' is older than what" in caplog.text
+    for batch in (2, 3):
+        drops.commit(drops.task(drops.run(), batch, 0, BATCH))
+
+    assert one.rows() == {key: 4 * value for key, value in SUMMED.items()}
+
+
 def test_a_reaction_that_nobody_knows_is_refused_before_the_first_row(job):
-    with pytest.raises(InvalidArgument, match="answer, fail"):
-        job(**{"txn.on-different": "drop"}).run()
+    for wrong in ({"txn.on-different": "drop"}, {"txn.on-old": "answer"}):
+        with pytest.raises(InvalidArgument, match="is one of"):
+            job(**wrong).run()

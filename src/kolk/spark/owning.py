@@ -51,7 +51,7 @@ from kolk.spark.connections import table, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
 from kolk.spark.options import Options, replaces_first, version_of
-from kolk.spark.verdicts import fails_on_different, judge
+from kolk.spark.verdicts import drops_old, fails_on_different, judge
 
 _log = logging.getLogger(__name__)
 _TTL = "5m"
@@ -93,6 +93,14 @@ class Written(WriterCommitMessage):
     before: Account | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PassedOver(WriterCommitMessage):
+    """That a task has written nothing, since its epoch is older than what its owner has committed."""
+
+    owner: str
+    epoch: int
+
+
 class OwnedStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``. Spark makes one for the tasks of every batch, and others to commit and to abort it."""
 
@@ -106,7 +114,7 @@ class OwnedStreamWriter(DataSourceStreamArrowWriter):
         self._frame = frame
         self._run = _run_of(options, _owner_of(options))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | PassedOver:
         """In a task: write its rows, under the query and batch that Spark tells a task of."""
         return written(self._options, self._frame, self._run, Place.here(), iterator)
 
@@ -139,7 +147,7 @@ class OwnedWriter(DataSourceArrowWriter):
         run = _run_of(options, check_owner(owner))
         self._run = replace(run, epoch=epoch, stream=app or "")
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | PassedOver:
         """In a task: write its rows."""
         return written(self._options, self._frame, self._run, Place.here(), iterator)
 
@@ -152,27 +160,34 @@ class OwnedWriter(DataSourceArrowWriter):
         abandon(self._options, messages)
 
 
-def written(options: Options, frame: Frame, run: Run, place: Place, batches: Iterable[pa.RecordBatch]) -> Written:
+def written(
+    options: Options, frame: Frame, run: Run, place: Place, batches: Iterable[pa.RecordBatch]
+) -> Written | PassedOver:
     """Write the rows of one attempt at one task. If they are not wanted, since another attempt has written them or an
     earlier run has committed them, they are read, to be compared."""
     is_stream, run = run.epoch is None, run.at(place)
     assert run.epoch is not None
-    with _explained(run.owner), _task(options, frame, run, place.partition) as task:
-        if is_stream:
-            _check_gap(run, task.committed)
-        account = Account.of(frame, run.epoch)
-        before = Account.decoded(task.user_state, run.epoch) if task.is_through else None
-        if before is not None and before.columns != account.columns:
-            raise _different_columns(run, frame.schema, account, before)
-        for sent, given in frame.writes(batches):
-            task.write(sent)
-            account = account.plus(frame, given)
-        return Written(task.leave(), account, before)
+    with _explained(run.owner):
+        try:
+            task = _task(options, frame, run, place.partition)
+        except CommitPointGone:
+            if not drops_old(options):
+                raise
+            for _ in batches:
+                pass
+            return PassedOver(run.owner, run.epoch)
+        with task:
+            if is_stream:
+                _check_gap(run, task.committed)
+            return _written(frame, run, task, batches)
 
 
 def commit(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Let an epoch stand. It is made again while the server does not answer: made twice it is the same. If an earlier
     run has made it, judge whether its rows were these."""
+    old = next((each for each in messages if isinstance(each, PassedOver)), None)
+    if old is not None:
+        return judge(options, old.owner, old.epoch, Verdict.OLD)
     done = _done(messages)
     if not done:
         raise InvalidArgument("no task of this write has left what it wrote, so there is nothing to commit")
@@ -209,7 +224,9 @@ def _done(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 
 def _check(options: Options, frame: Frame, *, overwrite: bool) -> None:
-    fails_on_different(options)  # a word that nobody knows is told now, and not by a commit that has been made
+    # A word that nobody knows is told now, and not by a commit that has been made.
+    drops_old(options)
+    fails_on_different(options)
     if overwrite or replaces_first(options):
         raise InvalidArgument(
             "exactly-once=undo writes rows one by one, while mode('overwrite'), the output mode complete and"
@@ -259,6 +276,18 @@ def _task(options: Options, frame: Frame, run: Run, partition: int) -> TaskWrite
     )
 
 
+def _written(frame: Frame, run: Run, task: TaskWriter, batches: Iterable[pa.RecordBatch]) -> Written:
+    assert run.epoch is not None
+    account = Account.of(frame, run.epoch)
+    before = Account.decoded(task.user_state, run.epoch) if task.is_through else None
+    if before is not None and before.columns != account.columns:
+        raise _different_columns(run.owner, frame.schema, account, before)
+    for sent, given in frame.writes(batches):
+        task.write(sent)
+        account = account.plus(frame, given)
+    return Written(task.leave(), account, before)
+
+
 def _check_gap(run: Run, committed: int | None) -> None:
     """A query writes every batch of its own, one after the other: if some are missing, they are lost."""
     assert run.epoch is not None
@@ -270,14 +299,14 @@ def _check_gap(run: Run, committed: int | None) -> None:
         )
 
 
-def _different_columns(run: Run, schema: Schema, account: Account, before: Account) -> DifferentRows:
+def _different_columns(owner: str, schema: Schema, account: Account, before: Account) -> DifferentRows:
     """One owner has one write for each of its epochs: a second one is not told from the first that comes again."""
 
     def named(ids: tuple[int, ...]) -> str:
         return ", ".join(schema.by_id[id].name if id in schema.by_id else "(dropped)" for id in ids) or "none"
 
     return DifferentRows(
-        f"version {run.epoch} of {run.owner!r} was committed with the columns {named(before.columns)}, and comes again"
+        f"version {account.epoch} of {owner!r} was committed with the columns {named(before.columns)}, and comes again"
         f" with {named(account.columns)}; nothing of it was written. An owner has one write for each version: give a"
         " write of other columns an owner of its own, .option('owner', ...). If the query was changed to write other"
         " columns in the middle of a batch, let it end that batch with those that it had"
@@ -294,8 +323,8 @@ _ADVICE: dict[type[OwnershipError], str] = {
     " ...), or stop the other one and wait until its lock-ttl has passed",
     LockExpired: "Its tasks did not come to renew it for too long. Start the query again; if it happens often, let"
     " .option('lock-ttl', ...) be longer",
-    CommitPointGone: "Go on from the newest checkpoint; or, to begin anew, give the query another owner and"
-    " another checkpoint",
+    CommitPointGone: "Go on from the newest checkpoint; or, if what this one has to write is in the table, pass over"
+    " it with .option('txn.on-old', 'drop'); or, to begin anew, give the query another owner and another checkpoint",
     EpochClosed: "Start the query again",
     Fenced: "A newer run of the query goes on, and this one is over: is it running twice? If not, start it again",
 }
