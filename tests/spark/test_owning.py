@@ -215,6 +215,25 @@ def test_an_owner_is_named_by_its_query_s_checkpoint_if_by_nothing_else(job):
         job(owner=None).run()
 
 
+def test_a_checkpoint_is_one_owner_however_its_path_is_spelled(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints" / "c").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    whole = f"{tmp_path}/checkpoints/c"
+
+    spellings = ["checkpoints/c", "./checkpoints//c/", whole, f"file:{whole}", f"file://{whole}/", f"{whole}/../c"]
+
+    assert {owner_of_checkpoint(each) for each in spellings} == {f"spark {whole}"}
+
+
+def test_a_checkpoint_on_another_file_system_is_not_looked_for_on_this_machine(tmp_path, monkeypatch):
+    """Where it is relative to, this process does not know, and its own folder may be another one with every start."""
+    monkeypatch.chdir(tmp_path)
+
+    assert owner_of_checkpoint("checkpoints/c/") == owner_of_checkpoint("./checkpoints/c") == "spark checkpoints/c"
+    assert owner_of_checkpoint("hdfs:/data/c/") == "spark hdfs:/data/c"
+    assert owner_of_checkpoint("/") == "spark /"
+
+
 def test_without_undo_a_replay_is_written_over_what_is_there(server, db, name):
     db.create_table(name, SUMS, buckets=1)
     frame = st.StructType([st.StructField("k", st.LongType()), st.StructField("top", st.LongType())])

@@ -20,6 +20,9 @@ replace all rows, which is for a transaction, and a batch write that does not sa
 """
 
 import logging
+import os
+import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,6 +57,7 @@ from kolk.spark.options import Options, replaces_first, version_of
 from kolk.spark.verdicts import drops_old, fails_on_different, judge
 
 _log = logging.getLogger(__name__)
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")
 _TTL = "5m"
 """Nobody renews a lock between two batches: it should outlast the time from one to the next."""
 
@@ -215,8 +219,17 @@ def abandon(options: Options, messages: Sequence[WriterCommitMessage | None]) ->
 def owner_of_checkpoint(location: str) -> str:
     """The name of the owner that a query is, if it has no other: its checkpoint, which is what makes it the same query
     when it starts again. Of a long one the end, which differs more; if two have the same, their queries do not."""
-    plain = location.removeprefix("file://").removeprefix("file:").rstrip("/") or location
-    return f"spark {plain}"[-NAME_LENGTH_MAX:]
+    return f"spark {_whole(location)}"[-NAME_LENGTH_MAX:]
+
+
+def _whole(location: str) -> str:
+    """The path of a checkpoint, in one spelling. One that is relative is of this folder if it is there, which it is by
+    the time that a batch is planned; if not, Spark has another file system, and that another folder to begin in."""
+    path = location.removeprefix("file://").removeprefix("file:")
+    if _SCHEME.match(path):
+        return path.rstrip("/")
+    path = posixpath.normpath(path)
+    return os.path.abspath(path) if os.path.isdir(path) else path
 
 
 def _done(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
