@@ -191,6 +191,22 @@ def test_a_batch_write_says_who_it_is_and_which_write(job):
     assert one.rows() == {key: 2 * value for key, value in SUMMED.items()}
 
 
+def test_a_sink_may_leave_no_batch_out_and_a_foreach_of_one_s_own_may(job):
+    def write(version, **more):
+        options = Options.parse({**one.options.given, "txnVersion": str(version), **more})
+        writer = OwnedWriter(options, one.frame, overwrite=False)
+        writer.commit([writer.write(iter([BATCH]))])
+
+    one = job()
+    for batch in (0, 2):
+        write(batch)
+    write(3, everybatch="true")
+    with pytest.raises(OwnerRolledBack, match="at batch 5, and 3 is the last"):
+        write(5, everybatch="true")
+
+    assert one.rows() == {key: 3 * value for key, value in SUMMED.items()}
+
+
 def test_what_cannot_be_taken_back_is_refused_where_it_is_planned(job, db, name):
     one = job()
     log = db.create_table(f"{name}_log", kolk.Schema([kolk.Column("k", "bigint"), kolk.Column("v", "bigint")]))

@@ -53,7 +53,7 @@ from kolk.spark.accounts import Account, total
 from kolk.spark.connections import table, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
-from kolk.spark.options import Options, replaces_first, version_of
+from kolk.spark.options import EVERY_BATCH, Options, replaces_first, version_of
 from kolk.spark.verdicts import drops_old, fails_on_different, judge
 
 _log = logging.getLogger(__name__)
@@ -66,13 +66,16 @@ _TTL = "5m"
 class Run:
     """One run of a batch, as far as its driver knows it: who writes, and the token that its tasks have in common.
 
-    ``epoch`` and ``stream`` are those of a batch write; of a stream, a task finds them where it stands.
+    ``epoch`` and ``stream`` are those of a batch write; of a stream, a task finds them where it stands. Whether none
+    may be missing before it, ``is_gapless``, is known of streams and of what ``kolk.spark.sink`` writes; whoever calls
+    ``foreachBatch`` may well leave some out.
     """
 
     owner: str
     attempt: str
     ttl_seconds: float
     undo: str
+    is_gapless: bool
     epoch: int | None = None
     stream: str = ""
 
@@ -116,7 +119,7 @@ class OwnedStreamWriter(DataSourceStreamArrowWriter):
             )
         self._options = options
         self._frame = frame
-        self._run = _run_of(options, _owner_of(options))
+        self._run = _run_of(options, _owner_of(options), is_gapless=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | PassedOver:
         """In a task: write its rows, under the query and batch that Spark tells a task of."""
@@ -148,7 +151,7 @@ class OwnedWriter(DataSourceArrowWriter):
         epoch = check_epoch(version_of(version, digits=18))
         self._options = options
         self._frame = frame
-        run = _run_of(options, check_owner(owner))
+        run = _run_of(options, check_owner(owner), is_gapless=options.text(EVERY_BATCH) is not None)
         self._run = replace(run, epoch=epoch, stream=app or "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | PassedOver:
@@ -169,7 +172,7 @@ def written(
 ) -> Written | PassedOver:
     """Write the rows of one attempt at one task. If they are not wanted, since another attempt has written them or an
     earlier run has committed them, they are read, to be compared."""
-    is_stream, run = run.epoch is None, run.at(place)
+    run = run.at(place)
     assert run.epoch is not None
     with _explained(run.owner):
         try:
@@ -181,7 +184,7 @@ def written(
                 pass
             return PassedOver(run.owner, run.epoch)
         with task:
-            if is_stream:
+            if run.is_gapless:
                 _check_gap(run, task.committed)
             return _written(frame, run, task, batches)
 
@@ -266,12 +269,13 @@ def _owner_of(options: Options) -> str:
     return check_owner(owner_of_checkpoint(location))
 
 
-def _run_of(options: Options, owner: str) -> Run:
+def _run_of(options: Options, owner: str, *, is_gapless: bool) -> Run:
     return Run(
         owner=owner,
         attempt=Rng().token_hex(),
         ttl_seconds=options.seconds("lock-ttl", _TTL),
         undo=options.choice("undo", [mode.value for mode in UndoMode]),
+        is_gapless=is_gapless,
     )
 
 
