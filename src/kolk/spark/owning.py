@@ -13,7 +13,7 @@ task may take the place of one that was through; then the commit is refused, and
 
 The batch of a query is its epoch, and the query is the stream of its owner. A batch that was committed and comes again
 is not written, but read all the same: its commit has kept what it came to (``kolk.spark.accounts``), and other rows, or
-those of other columns, must not vanish without a word. Nor should a task leave unread what Spark still sends it.
+those of other columns, must not vanish without a word.
 
 All rows of a bucket must be in one task, which Spark does not do by itself: ``kolk.spark.by_bucket``. Refused: to
 replace all rows, which is for a transaction, and a batch write that does not say which epoch it is.
@@ -180,7 +180,7 @@ def written(
         except CommitPointGone:
             if not drops_old(options):
                 raise
-            for _ in batches:
+            for _ in batches:  # Spark does not use a worker again that leaves its input unread
                 pass
             return PassedOver(run.owner, run.epoch)
         with task:
