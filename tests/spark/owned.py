@@ -1,11 +1,20 @@
-"""What the tests of writes as an owner share: clicks as a stream of files, faults, gates, and what must come out."""
+"""What the tests of writes as an owner share: clicks as a stream of files, faults, gates, and what must come out; and a
+job whose runs, tasks and commits are called by hand, without Spark."""
 
 import json
 import os
+import pickle
 import threading
 import time
 
+import pyarrow as pa
+from pyspark.sql import types as st
+
 import kolk
+from kolk.spark.frames import checked
+from kolk.spark.identity import Place
+from kolk.spark.options import Options
+from kolk.spark.owning import OwnedStreamWriter, abandon, commit, written
 
 WIDE = kolk.Schema(
     [
@@ -126,3 +135,46 @@ def open_gate(gate, word="go"):
     part = gate.with_suffix(".part")
     part.write_text(word)
     os.replace(part, gate)
+
+
+# --- by hand
+
+SUMS = kolk.Schema(
+    [
+        kolk.Column("k", "bigint"),
+        kolk.Column("v", "bigint", agg="sum"),
+        kolk.Column("n", "bigint", agg="count_rows"),
+        kolk.Column("top", "bigint", agg="max"),
+    ],
+    primary_key=["k"],
+)
+FRAME = st.StructType([st.StructField("k", st.LongType()), st.StructField("v", st.LongType())])
+BATCH = pa.record_batch({"k": [1, 2, 2], "v": [1, 2, 3]})
+SUMMED = {1: 1, 2: 5}
+
+
+class Job:
+    """A query on a table, whose batches are run by hand."""
+
+    def __init__(self, server, db, name, frame=FRAME, **options):
+        self.table = db.table(name)
+        given = {"url": server.url, "table": name, "owner": "job", "columns": "v,n", "exactly-once": "undo", **options}
+        self.options = Options.parse({key: value for key, value in given.items() if value is not None})
+        self.frame = checked(self.options, frame, self.table.info)
+
+    def run(self):
+        """Spark plans a batch: the tasks get what it makes, as bytes."""
+        writer = OwnedStreamWriter(self.options, self.frame, overwrite=False)
+        return pickle.loads(pickle.dumps(writer))._run
+
+    def task(self, run, batch=0, partition=0, *batches, query="q"):
+        return written(self.options, self.frame, run, Place(partition, query, batch), batches)
+
+    def commit(self, *messages):
+        commit(self.options, messages)
+
+    def abort(self, *messages):
+        abandon(self.options, messages)
+
+    def rows(self):
+        return {row["k"]: row["v"] for row in self.table.scan().to_arrow().to_pylist() if row["v"] is not None}

@@ -186,6 +186,52 @@ def test_update_mode_and_the_sink_write_as_an_owner(spark, db, name, clicks, ser
     assert [(lock.owner, lock.epoch) for lock in db.locks() if lock.table == name] == [("totals", 1)]
 
 
+def test_a_sink_that_wrote_elsewhere_meanwhile_does_not_go_on_as_if_nothing_were_missing(
+    db, name, clicks, server, tmp_path
+):
+    table = db.create_table(name, WIDE, buckets=2)
+    db.create_table(f"{name}_b", WIDE, buckets=2)
+    told = []
+    for target in (name, f"{name}_b", name):
+        clicks.add(50)
+        sink = kolk.spark.sink(clicks.stream(), target, url=server.url, exactly_once="undo", owner="job")
+        query = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        told.append(outcome(query))
+
+    assert told[:2] == [None, None]
+    assert "OwnerRolledBack" in told[2]
+    assert "at batch 2, and 0 is the last" in told[2]
+    assert sum(row["n"] for row in rows_of(table).values()) == 50
+
+
+def test_a_query_is_one_owner_by_its_checkpoint_however_that_is_spelled(db, name, clicks, server, tmp_path):
+    table = db.create_table(name, WIDE, buckets=2)
+    whole = str(tmp_path / "c")
+    for spelled in (os.path.relpath(whole), whole, f"file://{whole}/"):
+        clicks.add(50)
+        writer = kolk.spark.by_bucket(clicks.stream(), name, url=server.url).writeStream.format("kolk")
+        writer = writer.option("url", server.url).option("table", name).option("exactly-once", "undo")
+        assert outcome(writer.option("checkpointLocation", spelled).trigger(availableNow=True).start()) is None
+
+    check(table, clicks.expected())
+    assert [(lock.owner, lock.epoch) for lock in db.locks() if lock.table == name] == [(f"spark {whole}", 2)]
+
+
+def test_a_large_write_that_comes_again_is_passed_over_and_one_of_other_columns_is_told(spark, db, name, server):
+    table = db.create_table(name, WIDE, buckets=1)
+    rows = 2_000_000
+    frame = spark.range(rows, numPartitions=1).selectExpr("id % 10 as k", "id as v", "id as top")
+    given = {"url": server.url, "table": name, "exactly-once": "undo", "owner": "job", "txnVersion": "0"}
+    for _ in range(2):
+        writer = frame.select("k", "v").write.format("kolk").options(**given, columns="v")
+        writer.option("txn.on-different", "fail").mode("append").save()
+
+    with pytest.raises(Exception, match="an owner of its own"):
+        frame.select("k", "top").write.format("kolk").options(**given, columns="top").mode("append").save()
+
+    check(table, {key: {"v": sum(range(key, rows, 10))} for key in range(10)})
+
+
 DRIVER = """
 import sys
 import kolk.spark

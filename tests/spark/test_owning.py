@@ -1,10 +1,9 @@
 """Writes as an owner, by hand: the runs, tasks, commits and aborts of Spark, called one by one in this process."""
 
-import pickle
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as st
+from tests.spark.owned import BATCH, FRAME, SUMMED, SUMS, Job
 
 import kolk
 from kolk.errors import (
@@ -18,49 +17,8 @@ from kolk.errors import (
     StreamChanged,
 )
 from kolk.spark.frames import checked
-from kolk.spark.identity import Place
 from kolk.spark.options import Options
-from kolk.spark.owning import OwnedStreamWriter, OwnedWriter, abandon, commit, owner_of_checkpoint, written
-
-SUMS = kolk.Schema(
-    [
-        kolk.Column("k", "bigint"),
-        kolk.Column("v", "bigint", agg="sum"),
-        kolk.Column("n", "bigint", agg="count_rows"),
-        kolk.Column("top", "bigint", agg="max"),
-    ],
-    primary_key=["k"],
-)
-FRAME = st.StructType([st.StructField("k", st.LongType()), st.StructField("v", st.LongType())])
-BATCH = pa.record_batch({"k": [1, 2, 2], "v": [1, 2, 3]})
-SUMMED = {1: 1, 2: 5}
-
-
-class Job:
-    """A query on a table, whose batches are run by hand."""
-
-    def __init__(self, server, db, name, frame=FRAME, **options):
-        self.table = db.table(name)
-        given = {"url": server.url, "table": name, "owner": "job", "columns": "v,n", "exactly-once": "undo", **options}
-        self.options = Options.parse({key: value for key, value in given.items() if value is not None})
-        self.frame = checked(self.options, frame, self.table.info)
-
-    def run(self):
-        """Spark plans a batch: the tasks get what it makes, as bytes."""
-        writer = OwnedStreamWriter(self.options, self.frame, overwrite=False)
-        return pickle.loads(pickle.dumps(writer))._run
-
-    def task(self, run, batch=0, partition=0, *batches, query="q"):
-        return written(self.options, self.frame, run, Place(partition, query, batch), batches)
-
-    def commit(self, *messages):
-        commit(self.options, messages)
-
-    def abort(self, *messages):
-        abandon(self.options, messages)
-
-    def rows(self):
-        return {row["k"]: row["v"] for row in self.table.scan().to_arrow().to_pylist() if row["v"] is not None}
+from kolk.spark.owning import OwnedStreamWriter, OwnedWriter, owner_of_checkpoint
 
 
 @pytest.fixture
@@ -104,19 +62,6 @@ def test_an_attempt_whose_input_was_cut_off_is_not_taken_for_the_whole(job):
 
     one.commit(one.task(run, 0, 0, BATCH))
 
-    assert one.rows() == SUMMED
-
-
-def test_a_batch_that_is_committed_and_comes_again_is_not_even_read(job):
-    one = job()
-    one.commit(one.task(one.run(), 0, 0, BATCH))
-    iterator = iter([BATCH])
-
-    run = one.run()
-    message = written(one.options, one.frame, run, Place(0, "q", 0), iterator)
-    one.commit(message)
-
-    assert next(iterator) is BATCH
     assert one.rows() == SUMMED
 
 
@@ -246,6 +191,22 @@ def test_a_batch_write_says_who_it_is_and_which_write(job):
     assert one.rows() == {key: 2 * value for key, value in SUMMED.items()}
 
 
+def test_a_sink_may_leave_no_batch_out_and_a_foreach_of_one_s_own_may(job):
+    def write(version, **more):
+        options = Options.parse({**one.options.given, "txnVersion": str(version), **more})
+        writer = OwnedWriter(options, one.frame, overwrite=False)
+        writer.commit([writer.write(iter([BATCH]))])
+
+    one = job()
+    for batch in (0, 2):
+        write(batch)
+    write(3, everybatch="true")
+    with pytest.raises(OwnerRolledBack, match="at batch 5, and 3 is the last"):
+        write(5, everybatch="true")
+
+    assert one.rows() == {key: 3 * value for key, value in SUMMED.items()}
+
+
 def test_what_cannot_be_taken_back_is_refused_where_it_is_planned(job, db, name):
     one = job()
     log = db.create_table(f"{name}_log", kolk.Schema([kolk.Column("k", "bigint"), kolk.Column("v", "bigint")]))
@@ -268,6 +229,25 @@ def test_an_owner_is_named_by_its_query_s_checkpoint_if_by_nothing_else(job):
     assert job(owner=None, txnAppId="app", checkpointLocation="s3://a/b").run().owner == "app"
     with pytest.raises(InvalidArgument, match="checkpointLocation"):
         job(owner=None).run()
+
+
+def test_a_checkpoint_is_one_owner_however_its_path_is_spelled(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints" / "c").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    whole = f"{tmp_path}/checkpoints/c"
+
+    spellings = ["checkpoints/c", "./checkpoints//c/", whole, f"file:{whole}", f"file://{whole}/", f"{whole}/../c"]
+
+    assert {owner_of_checkpoint(each) for each in spellings} == {f"spark {whole}"}
+
+
+def test_a_checkpoint_on_another_file_system_is_not_looked_for_on_this_machine(tmp_path, monkeypatch):
+    """Where it is relative to, this process does not know, and its own folder may be another one with every start."""
+    monkeypatch.chdir(tmp_path)
+
+    assert owner_of_checkpoint("checkpoints/c/") == owner_of_checkpoint("./checkpoints/c") == "spark checkpoints/c"
+    assert owner_of_checkpoint("hdfs:/data/c/") == "spark hdfs:/data/c"
+    assert owner_of_checkpoint("/") == "spark /"
 
 
 def test_without_undo_a_replay_is_written_over_what_is_there(server, db, name):

@@ -195,7 +195,7 @@ def test_a_thousand_partitions_are_one_commit(db, sums, options):
     ]
     random.Random(1).shuffle(staged)
 
-    commit(how, frame, staged, truncates=False)
+    commit(how, staged, truncates=False)
 
     assert summed(sums) == {0: 100, 1: 200, 2: 200, 3: 200, 4: 200}
 
@@ -237,7 +237,7 @@ def test_tasks_of_different_writes_are_not_committed_together(db, sums, options)
     staged = [stage(db.link, frame, Identity("a", version), 0, [rows([(1, 1)])]) for version in (0, 1)]
 
     with pytest.raises(InvalidArgument, match="do not belong together"):
-        commit(options(), frame, staged, truncates=False)
+        commit(options(), staged, truncates=False)
 
     db.discard([handle for each in staged for handle in each.handles])
 

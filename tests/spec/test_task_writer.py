@@ -161,13 +161,15 @@ def test_a_run_of_an_epoch_that_is_committed_wants_no_rows(t, task, keys):
     """The engine has not heard of the commit, and runs all of the epoch again."""
     one = task("run-1")
     one.put(row(keys[0], 1))
-    t.table.commit_tasks([one.seal()])
+    t.table.commit_tasks([one.seal()], b"of run-1")
 
     again = task("run-2")
 
     assert again.is_through
+    assert again.user_state == b"of run-1"
     assert again.put(row(keys[0], 1)) is False
-    t.table.commit_tasks([again.seal()])
+    t.table.commit_tasks([again.seal()], b"of run-2")
+    assert task("run-3").user_state == b"of run-1"
     t.check({keys[0]: {"pv": 1}})
 
 

@@ -118,6 +118,11 @@ class TaskWriter:
         return None if self._record.committed == NO_EPOCH else self._record.committed
 
     @property
+    def user_state(self) -> bytes:
+        """What was committed with that epoch."""
+        return self._record.state
+
+    @property
     def is_through(self) -> bool:
         """Whether there is nothing to write any more: another attempt has done it, or an earlier run."""
         return self._left is not None

@@ -20,6 +20,7 @@ from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_type
 
 from kolk.client.writes import preaggregated, put_write, targets_of
+from kolk.codec.checksum import checksum_of
 from kolk.errors import InvalidArgument, InvalidInput, InvalidRows
 from kolk.merge.engine import Merger
 from kolk.model.change import ChangeKind
@@ -68,6 +69,12 @@ class Frame:
         """The table's, in the version that writes are made for."""
         return self.info.schema
 
+    @property
+    def column_ids(self) -> tuple[int, ...]:
+        """The columns outside the key that are given or asked for, by their ids: names may change."""
+        names = {known for _, known in self.names} | {*(self.targets or ())}
+        return tuple(sorted(self.schema.column(name).id for name in names.difference(self.schema.primary_key)))
+
     def write(self, rows: pa.RecordBatch) -> Write:
         """The write of some rows of the frame."""
         return put_write(self.schema, self._named(rows), self.targets, self.mode)
@@ -92,6 +99,10 @@ class Frame:
             mode=MergeMode.MERGE_STATE,
             schema_id=write.schema_id,
         )
+
+    def checksum(self, given: Write) -> int:
+        """That of rows as Spark gave them: added up, it is the same however a batch is cut, and whatever is sent."""
+        return checksum_of(given.rows, expected_columns(self.schema, given.action, given.columns, given.mode))
 
     def _named(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows under the table's names, with their change, and without what is not written."""

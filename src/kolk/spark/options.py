@@ -129,8 +129,12 @@ _UNDO = (
     Option("undo", "write, undo", "`always`", "`none` for columns that a replay does not change, such as max and min"),
 )
 OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE, *_UNDO)
-_OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
+OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
 """What Spark adds by itself."""
+EVERY_BATCH = "everybatch"
+"""What ``kolk.spark.sink`` adds, which people do not write: that this is the write of a query that leaves no batch
+out."""
+_UNLISTED = {*OF_SPARK, EVERY_BATCH}
 _OF_BATCHES, _OF_STREAMS = "batch read", "readStream"
 _FLAGS = {"true": True, "false": False}
 
@@ -156,7 +160,7 @@ class Options:
             plain = _plain(name)
             if plain in _KNOWN:
                 found[_KNOWN[plain]] = value
-            elif plain in _OF_SPARK:
+            elif plain in _UNLISTED:
                 found[plain] = value
             else:
                 near = difflib.get_close_matches(plain, _KNOWN, n=1)

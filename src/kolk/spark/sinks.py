@@ -17,11 +17,11 @@ from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
 from kolk.spark.frames import checked
 from kolk.spark.identity import QUERY_ID
-from kolk.spark.options import Options
+from kolk.spark.options import EVERY_BATCH, Options
 from kolk.spark.staging import Identity
 
 _MODES = ("append", "update", "complete")
-_OWN = ("table", "path", "txnAppId", "txnVersion")
+_OWN = ("table", "path", "txnAppId", "txnVersion", EVERY_BATCH)
 _NAMELESS = "Spark does not say which query this is: kolk.spark.sink(..., app_id='a name for it')"
 Shape = Callable[[DataFrame], DataFrame]
 
@@ -71,6 +71,7 @@ def sink(
                 _check_mode(known, name, output_mode)
             writer = _placed(known, name, shape(batch)).write.format("kolk").options(**given).option("table", name)
             writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
+            writer = writer.option(EVERY_BATCH, "true")
             writer.mode("overwrite" if output_mode == "complete" else "append").save()
 
     return df.writeStream.outputMode(output_mode).foreachBatch(each)

@@ -15,7 +15,6 @@ its first batch truncates the table in the transaction that loads it, so that su
 first one whenever it is run again, and counts once as any other.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,19 +23,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from kolk.client.link import Link
 from kolk.client.staging import StagedWrites, discard
-from kolk.codec.checksum import added, checksum_of
-from kolk.errors import DifferentRows, InvalidArgument, OldVersion
+from kolk.codec.checksum import added
+from kolk.errors import InvalidArgument
 from kolk.model.ids import TableId
-from kolk.model.transaction import HANDLES_MAX, CommitRequest, CommitResult, Verdict, check_app, check_version
-from kolk.model.write import expected_columns
+from kolk.model.transaction import HANDLES_MAX, CommitRequest, CommitResult, check_app, check_version
 from kolk.runtime.rng import Rng
 from kolk.spark.connections import database, until_answered
 from kolk.spark.frames import Frame
 from kolk.spark.identity import Place
 from kolk.spark.options import Options, replaces_first, version_of
-
-_log = logging.getLogger(__name__)
-_ON_OLD, _ON_DIFFERENT = ("fail", "drop"), ("answer", "fail")
+from kolk.spark.verdicts import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class StagedWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: apply what all tasks have staged."""
-        commit(self._options, self._frame, messages, truncates=self._overwrite)
+        commit(self._options, messages, truncates=self._overwrite)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: forget what was staged."""
@@ -121,7 +117,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: apply what all tasks have staged, once for this batch."""
-        commit(self._options, self._frame, messages, truncates=self._overwrite)
+        commit(self._options, messages, truncates=self._overwrite)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: forget what was staged."""
@@ -141,8 +137,7 @@ def stage(link: Link, frame: Frame, identity: Identity, partition: int, batches:
             staged.add(sent.rows)
             rows += given.rows.num_rows
             if sent is not given:
-                columns = expected_columns(schema, given.action, given.columns, given.mode)
-                checksum = added(checksum, checksum_of(given.rows, columns))
+                checksum = added(checksum, frame.checksum(given))
         if staged is None:
             return Staged(identity, table, partition)
         seal = staged.seal()
@@ -154,9 +149,7 @@ def stage(link: Link, frame: Frame, identity: Identity, partition: int, batches:
     return Staged(identity, table, partition, (staged.handle,), rows, checksum or seal.checksum)
 
 
-def commit(
-    options: Options, frame: Frame, messages: Sequence[WriterCommitMessage | None], *, truncates: bool
-) -> CommitResult:
+def commit(options: Options, messages: Sequence[WriterCommitMessage | None], *, truncates: bool) -> CommitResult:
     """Apply what the tasks have staged, in the order of their partitions, and judge the answer."""
     staged = sorted((each for each in messages if isinstance(each, Staged)), key=lambda each: each.partition)
     if len({(each.identity, each.table) for each in staged}) != 1:
@@ -174,35 +167,13 @@ def commit(
         checksum=checksum,
     )
     result = until_answered(options, lambda: _link(options).service.commit_transaction(request))
-    _judge(options, frame, identity, result.verdict)
+    judge(options, identity.app, identity.version, result.verdict)
     return result
 
 
 def forget(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Drop what was staged by a write that failed; what is committed stays."""
     discard(_link(options), [handle for each in messages if isinstance(each, Staged) for handle in each.handles])
-
-
-def _judge(options: Options, frame: Frame, identity: Identity, verdict: Verdict) -> None:
-    on_old, on_different = options.choice("txn.on-old", _ON_OLD), options.choice("txn.on-different", _ON_DIFFERENT)
-    what = f"version {identity.version} of {identity.app!r}"
-    if verdict is Verdict.OLD:
-        told = (
-            f"{what} is older than what {frame.info.name} has of it: a checkpoint was lost, or an old one restored."
-            " Go on from the newest checkpoint; or, if what this one has to write is in the table, pass over it with"
-            " .option('txn.on-old', 'drop'); or begin anew in another checkpoint folder, with another txnAppId if you"
-            " gave one, and with the table truncated if its rows are read again, as in a full refresh of a pipeline"
-        )
-        if on_old == "fail":
-            raise OldVersion(told)
-        _log.warning("%s", told)
-    if verdict is Verdict.DUPLICATE_DIFFERENT:
-        told = (
-            f"{what} was committed before with other rows, which stand: does the query give other rows when run again?"
-        )
-        if on_different == "fail":
-            raise DifferentRows(told)
-        _log.warning("%s", told)
 
 
 def _of_batch_write(options: Options) -> Identity:
