@@ -333,3 +333,29 @@ def test_what_cannot_replace_says_so(sums, options):
         batch_writer(options(**replaces), SHAPE, overwrite=False)
     with pytest.raises(InvalidArgument, match="in one transaction"):
         stream_writer(options(owner="o", **{"exactly-once": "undo"}, **replaces), SHAPE, overwrite=False)
+
+
+def test_columns_that_are_to_be_kept_are_not_replaced(sums, options):
+    sums.put([{"k": 1, "v": 1, "top": 1, "seen": "1"}, {"k": 2, "v": 2, "top": 2, "seen": "2"}])
+    some_columns = {"columns": "v,top"}
+
+    with pytest.raises(InvalidArgument, match=r"seen, n hold would be lost.*leave 'columns' out"):
+        batch_writer(options(**some_columns), SHAPE, overwrite=True)
+    with pytest.raises(InvalidArgument, match="would be lost"):
+        stream_writer(options(**some_columns), SHAPE, overwrite=True)
+    with pytest.raises(InvalidArgument, match="would be lost"):
+        stream_writer(options(**some_columns, **{"new-query": "replace"}), SHAPE, overwrite=False)
+    streamed(options(**some_columns), 0, [[rows([(1, 10)])]])
+
+    assert summed(sums) == {1: 11, 2: 2}
+
+
+def test_columns_that_are_all_named_are_whole_rows_and_may_replace(db, name, options):
+    table = db.create_table(name, kolk.Schema([kolk.Column("k", "bigint"), kolk.Column("v", "bigint")], "k"))
+    table.put([{"k": 1, "v": 1}, {"k": 2, "v": 2}])
+    shape = st.StructType([st.StructField("k", st.LongType()), st.StructField("v", st.LongType())])
+
+    writer = batch_writer(options(columns="v, k"), shape, overwrite=True)
+    writer.commit([writer.write(iter([pa.record_batch({"k": [3], "v": [4]})]))])
+
+    assert summed(table) == {3: 4}

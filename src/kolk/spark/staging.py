@@ -70,6 +70,7 @@ class StagedWriter(DataSourceArrowWriter):
     """``df.write``. One object, pickled to the tasks, so that its name is drawn where it is made."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
+        _check_replacing(options, frame, overwrite=overwrite)
         self._options = options
         self._frame = frame
         self._overwrite = overwrite
@@ -92,6 +93,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``. Spark makes one for the tasks of every batch, and others to commit and to abort it."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
+        _check_replacing(options, frame, overwrite=overwrite)
         if options.text("txnVersion") is not None:
             raise InvalidArgument(
                 "a stream has a version for each batch, its batch id: leave txnVersion out, or write with foreachBatch"
@@ -203,6 +205,18 @@ def _judge(options: Options, frame: Frame, identity: Identity, verdict: Verdict)
         if on_different == "fail":
             raise DifferentRows(told)
         _log.warning("%s", told)
+
+
+def _check_replacing(options: Options, frame: Frame, *, overwrite: bool) -> None:
+    """What cannot take the place of all rows, found before anything is staged. Columns that are all named are all."""
+    if frame.targets is not None and (overwrite or replaces_first(options)):
+        left = [column.name for column in frame.schema.value_columns if column.name not in frame.targets]
+        raise InvalidArgument(
+            "mode('overwrite'), the output mode complete and new-query=replace put whole rows in the place of all that"
+            f" are there, so what {', '.join(left)} hold{'s' if len(left) == 1 else ''} would be lost, while the option"
+            " 'columns' is to keep it: append, which changes the named columns of the rows that are given, or leave"
+            " 'columns' out"
+        )
 
 
 def _of_batch_write(options: Options) -> Identity:
