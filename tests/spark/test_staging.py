@@ -359,3 +359,21 @@ def test_columns_that_are_all_named_are_whole_rows_and_may_replace(db, name, opt
     writer.commit([writer.write(iter([pa.record_batch({"k": [3], "v": [4]})]))])
 
     assert summed(table) == {3: 4}
+
+
+@pytest.mark.parametrize("way", [{}, {"exactly-once": "undo", "owner": "o"}])
+@pytest.mark.parametrize(
+    "which", [{"where": "v > 1"}, {"limit": "1"}, {"source": "snapshot"}, {"start": "full"}, {"stop": "latest"}]
+)
+def test_a_write_that_is_told_which_rows_to_read_is_refused(sums, options, way, which):
+    stream, batch = options(**way, **which), options(**way, **which, txnAppId="a", txnVersion="1")
+
+    for writer, how in ((stream_writer, stream), (batch_writer, batch)):
+        with pytest.raises(InvalidArgument, match=f"the option '{next(iter(which))}' says which rows are read"):
+            writer(how, SHAPE, overwrite=False)
+
+
+def test_what_a_view_says_of_how_it_is_read_is_no_harm_to_a_write(sums, options):
+    streamed(options(parallelism="4", source="live", **{"cut-ttl": "1m"}), 0, [[rows([(1, 1)])]])
+
+    assert summed(sums) == {1: 1}
