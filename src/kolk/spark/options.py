@@ -129,7 +129,7 @@ _UNDO = (
     Option("undo", "write, undo", "`always`", "`none` for columns that a replay does not change, such as max and min"),
 )
 OPTIONS = (*_CONNECTION, *_READ, *_STREAM, *_WRITE, *_UNDO)
-_OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
+OF_SPARK = {"path", "checkpointlocation", "queryname", "outputmode"}
 """What Spark adds by itself."""
 _FLAGS = {"true": True, "false": False}
 _WHICH_ROWS = ("where", "limit", "source", "start", "stop")
@@ -157,7 +157,7 @@ class Options:
             plain = _plain(name)
             if plain in _KNOWN:
                 found[_KNOWN[plain]] = value
-            elif plain in _OF_SPARK:
+            elif plain in OF_SPARK:
                 found[plain] = value
             else:
                 near = difflib.get_close_matches(plain, _KNOWN, n=1)
@@ -221,6 +221,11 @@ class Options:
         return seconds_of(_duration(self.text(name) or default), f"the option {name!r}")
 
 
+def option_named(name: str) -> str | None:
+    """The option of Kolk that somebody names, however it is spelled; None if it is none."""
+    return _KNOWN.get(_plain(name))
+
+
 def replaces_first(options: Options) -> bool:
     """Whether the first batch of a query takes the place of all rows."""
     return options.choice("new-query", ("append", "replace")) == "replace"
@@ -233,8 +238,8 @@ def check_write(options: Options) -> None:
         value = options.text(name)
         if value is not None and (name, value.lower()) != ("source", "live"):
             raise InvalidArgument(
-                f"the option {name!r} says which rows are read, and a write reaches all rows of the table: write without"
-                " it, in SQL through a view that has none, and choose what is written with df.where(...) and the like"
+                f"the option {name!r} says which rows are read, and a write reaches the whole table: write without it,"
+                " in SQL through a view that has none, and choose what is written with df.where(...) and the like"
             )
 
 

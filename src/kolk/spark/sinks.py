@@ -17,7 +17,8 @@ from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
 from kolk.spark.frames import checked
 from kolk.spark.identity import QUERY_ID
-from kolk.spark.options import Options
+from kolk.spark.options import OF_SPARK, Options, check_write
+from kolk.spark.sink_writers import guarded
 from kolk.spark.staging import Identity
 
 _MODES = ("append", "update", "complete")
@@ -38,7 +39,8 @@ def sink(
     "checkpointLocation", ...).start()``.
 
     ``table`` may also say what to make of each batch for several tables: ``{"web.pages": pages_of, "web.users":
-    users_of}``, each a transaction of its own. ``options`` are those of the format, such as ``url`` or ``merge_mode``.
+    users_of}``, each a transaction of its own. ``options`` are those of the format, such as ``url`` or ``merge_mode``;
+    the writer itself takes what is Spark's, such as the checkpoint and the trigger, and refuses the rest.
     ``app_id`` names the query where Spark does not, which is on Spark Connect: give it the same name in every run, and
     another one with another checkpoint. What is checked there is checked with the first batch.
 
@@ -49,9 +51,7 @@ def sink(
         raise InvalidArgument(f"output_mode is one of {', '.join(_MODES)}, not {str(output_mode)[:60]!r}")
     given = {name: _text(value) for name, value in options.items() if value is not None}
     known = Options.parse(given)
-    own = sorted(set(_OWN) & set(known.given))
-    if own:
-        raise InvalidArgument(f"the option {own[0]!r} is made by the sink: give it table= and app_id=")
+    _check_options(known)
     shapes: Mapping[str, Shape] = {table: _as_it_is} if isinstance(table, str) else dict(table)
     if not shapes:
         raise InvalidArgument("name a table, or several with what to make of each batch for them")
@@ -73,7 +73,20 @@ def sink(
             writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
             writer.mode("overwrite" if output_mode == "complete" else "append").save()
 
-    return df.writeStream.outputMode(output_mode).foreachBatch(each)
+    return guarded(df.writeStream.outputMode(output_mode).foreachBatch(each), output_mode)
+
+
+def _check_options(options: Options) -> None:
+    """Whether the options are for the writes of batches; what the stream itself is told, its writer takes."""
+    own = sorted(set(_OWN) & set(options.given))
+    if own:
+        raise InvalidArgument(f"the option {own[0]!r} is made by the sink: give it table= and app_id=")
+    if "outputmode" in options.given:
+        raise InvalidArgument("the sink calls it output_mode: kolk.spark.sink(..., output_mode='update')")
+    of_stream = sorted(OF_SPARK & set(options.given))
+    if of_stream:
+        raise InvalidArgument(f"{of_stream[0]!r} is for Spark: kolk.spark.sink(...).option({of_stream[0]!r}, ...)")
+    check_write(options)
 
 
 def _placed(options: Options, name: str, batch: DataFrame) -> DataFrame:
@@ -90,6 +103,8 @@ def _as_it_is(batch: DataFrame) -> DataFrame:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
