@@ -94,7 +94,8 @@ class EngineConfig:
     """Most owners that are remembered in all, each with up to 64 KiB of state in memory. Above it new ones are refused;
     none is forgotten before its time."""
     txn_open_ttl_seconds: float = 600.0
-    """How long rows that are being staged for a transaction wait for more of them."""
+    """How long rows that are being staged for a transaction are kept after their client was last heard of. One that
+    lives keeps them every minute."""
     txn_staging_ttl_seconds: float = 86_400.0
     """How long staged rows wait for their commit."""
     txn_open_max: int = 512

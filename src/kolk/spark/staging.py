@@ -150,6 +150,7 @@ def stage(link: Link, frame: Frame, identity: Identity, partition: int, batches:
         seal = staged.seal()
     except BaseException:
         if staged is not None:
+            staged.close()
             discard(link, [staged.handle])
         raise
     # Of rows that were sent as they are, the server's checksum is the same.
