@@ -113,7 +113,8 @@ class EngineConfig:
     """How long the last version of an application is remembered after it was committed: an application that comes back
     later is taken for a new one."""
     txn_apps_max: int = 100_000
-    """Most applications that are remembered. Above it new ones are refused; none is forgotten before its time."""
+    """Most applications that are remembered. Above it new ones are refused; none is forgotten before its time. Of names
+    that were drawn for one write there may be as many besides; above that the oldest go."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "durability", _durability(self.durability))
