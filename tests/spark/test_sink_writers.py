@@ -100,6 +100,13 @@ def test_what_would_take_the_place_of_the_sink_is_refused(writer):
             say()
 
 
+def test_a_table_that_is_named_twice_is_refused_since_the_second_write_would_be_dropped():
+    with pytest.raises(InvalidArgument, match=r"'default\.pages' is the table pages, which is named twice"):
+        kolk.spark.sink(ClassicFrame(), {"pages": None, "default.pages": None}, url="kolk://127.0.0.1:1")
+    with pytest.raises(InvalidArgument, match="name a table"):
+        kolk.spark.sink(ClassicFrame(), {}, url="kolk://127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kolk.errors import InvalidArgument
+from kolk.model.names import TableName
 from kolk.model.table import TableInfo
 from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
@@ -52,9 +53,7 @@ def sink(
     given = {name: _text(value) for name, value in options.items() if value is not None}
     known = Options.parse(given)
     _check_options(known)
-    shapes: Mapping[str, Shape] = {table: _as_it_is} if isinstance(table, str) else dict(table)
-    if not shapes:
-        raise InvalidArgument("name a table, or several with what to make of each batch for them")
+    shapes = _by_table({table: _as_it_is} if isinstance(table, str) else table)
     is_local = _is_local(df)
     if is_local:
         for name, shape in shapes.items():
@@ -87,6 +86,23 @@ def _check_options(options: Options) -> None:
     if of_stream:
         raise InvalidArgument(f"{of_stream[0]!r} is for Spark: kolk.spark.sink(...).option({of_stream[0]!r}, ...)")
     check_write(options)
+
+
+def _by_table(given: Mapping[str, Shape]) -> dict[str, Shape]:
+    """What to make of each batch, by the names of tables in full: a table has a version of a batch once, so of two
+    writes to one the second would be taken for a retry, and dropped."""
+    shapes: dict[str, Shape] = {}
+    for name, shape in given.items():
+        full = str(TableName.parse(name))
+        if full in shapes:
+            raise InvalidArgument(
+                f"{name!r} is the table {full}, which is named twice, and a batch writes a table once: name it once,"
+                " with a function that gives all its rows"
+            )
+        shapes[full] = shape
+    if not shapes:
+        raise InvalidArgument("name a table, or several with what to make of each batch for them")
+    return shapes
 
 
 def _placed(options: Options, name: str, batch: DataFrame) -> DataFrame:
