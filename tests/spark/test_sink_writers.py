@@ -1,6 +1,7 @@
 """The writer that ``kolk.spark.sink`` gives away refuses what would be lost on it. Both kinds of it, without Spark."""
 
 import pytest
+from pyspark.sql import types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter as ClassicWriter
 
 import kolk.spark
@@ -105,6 +106,23 @@ def test_a_table_that_is_named_twice_is_refused_since_the_second_write_would_be_
         kolk.spark.sink(ClassicFrame(), {"pages": None, "default.pages": None}, url="kolk://127.0.0.1:1")
     with pytest.raises(InvalidArgument, match="name a table"):
         kolk.spark.sink(ClassicFrame(), {}, url="kolk://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"output_mode": "complete", "exactly_once": "undo"}, "in one transaction: leave exactly-once out"),
+        ({"new_query": "replace", "exactly_once": "undo"}, "in one transaction: leave exactly-once out"),
+        ({"output_mode": "complete", "columns": ["v"]}, "leave 'columns' out"),
+    ],
+)
+def test_what_the_first_batch_would_be_refused_for_is_refused_when_the_sink_is_made(db, server, name, given, message):
+    db.execute(f"CREATE TABLE {name} (k BIGINT PRIMARY KEY, v BIGINT, w BIGINT)")
+    frame = ClassicFrame()
+    frame.schema = st.StructType([st.StructField(each, st.LongType()) for each in ("k", "v", "w")])
+
+    with pytest.raises(InvalidArgument, match=message):
+        kolk.spark.sink(frame, name, url=server.url, **given)
 
 
 @pytest.mark.parametrize(

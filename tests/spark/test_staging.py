@@ -350,6 +350,19 @@ def test_columns_that_are_to_be_kept_are_not_replaced(sums, options):
     assert summed(sums) == {1: 11, 2: 2}
 
 
+def test_a_log_table_cannot_be_replaced_and_says_so_before_anything_is_staged(db, name, options):
+    db.create_table(name, kolk.Schema([kolk.Column("k", "bigint")]))
+    shape = st.StructType([st.StructField("k", st.LongType())])
+
+    for make in (
+        lambda: batch_writer(options(), shape, overwrite=True),
+        lambda: stream_writer(options(), shape, overwrite=True),
+        lambda: stream_writer(options(**{"new-query": "replace"}), shape, overwrite=False),
+    ):
+        with pytest.raises(InvalidArgument, match=r"is a log table.*append; table\.truncate\(\) empties it"):
+            make()
+
+
 def test_columns_that_are_all_named_are_whole_rows_and_may_replace(db, name, options):
     table = db.create_table(name, kolk.Schema([kolk.Column("k", "bigint"), kolk.Column("v", "bigint")], "k"))
     table.put([{"k": 1, "v": 1}, {"k": 2, "v": 2}])

@@ -16,11 +16,11 @@ from kolk.model.names import TableName
 from kolk.model.table import TableInfo
 from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
-from kolk.spark.frames import checked
 from kolk.spark.identity import QUERY_ID
 from kolk.spark.options import OF_SPARK, Options, check_write
 from kolk.spark.sink_writers import guarded
 from kolk.spark.staging import Identity
+from kolk.spark.writing import batch_writer
 
 _MODES = ("append", "update", "complete")
 _OWN = ("table", "path", "txnAppId", "txnVersion")
@@ -54,10 +54,11 @@ def sink(
     known = Options.parse(given)
     _check_options(known)
     shapes = _by_table({table: _as_it_is} if isinstance(table, str) else table)
-    is_local = _is_local(df)
+    is_local, replaces = _is_local(df), output_mode == "complete"
     if is_local:
         for name, shape in shapes.items():
-            checked(known, shape(df).schema, _info(known, name))
+            # Made and thrown away: what the write of a batch would be refused for is refused now.
+            batch_writer(_of(known, name, app_id or "query", 0), shape(df).schema, overwrite=replaces)
             _check_mode(known, name, output_mode)
     elif app_id is None:
         raise InvalidArgument(_NAMELESS)
@@ -70,7 +71,7 @@ def sink(
                 _check_mode(known, name, output_mode)
             writer = _placed(known, name, shape(batch)).write.format("kolk").options(**given).option("table", name)
             writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
-            writer.mode("overwrite" if output_mode == "complete" else "append").save()
+            writer.mode("overwrite" if replaces else "append").save()
 
     return guarded(df.writeStream.outputMode(output_mode).foreachBatch(each), output_mode)
 
@@ -131,6 +132,11 @@ def _is_local(df: DataFrame) -> bool:
 
 def _info(options: Options, name: str) -> TableInfo:
     return open_table(Options({**options.given, "table": name})).info
+
+
+def _of(options: Options, name: str, app: str, batch: int) -> Options:
+    """The options of a batch's write to a table."""
+    return Options({**options.given, "table": name, "txnAppId": app, "txnVersion": str(batch)})
 
 
 def _check_mode(options: Options, name: str, output_mode: str) -> None:

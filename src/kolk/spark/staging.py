@@ -210,7 +210,14 @@ def _judge(options: Options, frame: Frame, identity: Identity, verdict: Verdict)
 
 def _check_replacing(options: Options, frame: Frame, *, overwrite: bool) -> None:
     """What cannot take the place of all rows, found before anything is staged. Columns that are all named are all."""
-    if frame.targets is not None and (overwrite or replaces_first(options)):
+    if not (overwrite or replaces_first(options)):
+        return
+    if frame.info.is_log:
+        raise InvalidArgument(
+            f"{frame.info.name} is a log table, which keeps every row, so mode('overwrite'), the output mode complete"
+            " and new-query=replace cannot put others in their place: append; table.truncate() empties it"
+        )
+    if frame.targets is not None:
         left = [column.name for column in frame.schema.value_columns if column.name not in frame.targets]
         raise InvalidArgument(
             "mode('overwrite'), the output mode complete and new-query=replace put whole rows in the place of all that"
