@@ -211,18 +211,39 @@ def test_a_transaction_that_is_too_large_to_be_merged_is_refused_before_anything
     table = tx.totals()
     put = events(1, range(100))
 
-    large = table.transaction("a", 1)
-    while tx.transactions.stagings.bytes < 20_000:
+    large, wide = table.transaction("a", 1), table.transaction("a", 1)
+    while tx.transactions.stagings.bytes <= 20_000:
         large.put(put)
 
     with pytest.raises(TooLarge, match="txn_bytes_max"):
         large.commit()
+    for mode in ("accumulate", "overwrite") * 20:  # many handles, each of which is small
+        wide.put([{"k": 1, "total": 1}], columns=["total"], mode=mode)
+        wide.put(put)
+    with pytest.raises(TooLarge, match="txn_bytes_max"):
+        wide.commit()
 
     assert tx.rows(table) == {}
     assert tx.files() == set()
     with table.transaction("a", 1) as one:
         one.put(put)
     assert one.verdict == "committed"
+
+
+def test_a_handle_that_has_more_than_a_transaction_may_takes_no_more(transaction_bench):
+    tx = transaction_bench(txn_bytes_max=20_000)
+    table = tx.totals()
+    other = tx.staged(table, events(1, range(100)))
+    before = tx.transactions.stagings.bytes
+    large = table.transaction("a", 1)
+    while tx.transactions.stagings.bytes - before <= 20_000:
+        large.put(events(1, range(100)))
+
+    with pytest.raises(TooLarge, match=r"under one handle.*txn_bytes_max"):
+        large.put(events(1, range(100)))
+    large.rollback()
+
+    assert tx.commit([(table, [other])]).verdict is Verdict.COMMITTED, "what others have staged for it does not count"
 
 
 def test_a_handle_that_went_in_between_is_noticed_by_the_client(tx):

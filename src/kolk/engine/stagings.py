@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kolk.codec.checksum import checksum_of
 from kolk.config import EngineConfig
-from kolk.errors import InvalidArgument, StagingGone, Stopped, TooManyStagings
+from kolk.errors import InvalidArgument, StagingGone, Stopped, TooLarge, TooManyStagings
 from kolk.model.schema import Column
 from kolk.model.transaction import Seal, Staging
 from kolk.runtime.clock import Clock
@@ -278,6 +278,12 @@ class Stagings:
                     f"{total:,} bytes are staged, {own:,} of them by {app!r}; the limits are"
                     f" {self._config.txn_staging_bytes_max:,} (txn_staging_bytes_max) and"
                     f" {self._config.txn_app_bytes_max:,} (txn_app_bytes_max); commit or discard some first"
+                )
+            if entry.size > self._config.txn_bytes_max:
+                raise TooLarge(
+                    f"{entry.size:,} bytes are staged under one handle, and at most {self._config.txn_bytes_max:,} are"
+                    " merged in one transaction (txn_bytes_max), so it could not be committed; commit it in pieces,"
+                    " each with a greater version"
                 )
             self._sizes[app] += size
             entry.size += size
