@@ -94,7 +94,8 @@ class EngineConfig:
     """Most owners that are remembered in all, each with up to 64 KiB of state in memory. Above it new ones are refused;
     none is forgotten before its time."""
     txn_open_ttl_seconds: float = 600.0
-    """How long rows that are being staged for a transaction wait for more of them."""
+    """How long rows that are being staged for a transaction are kept after their client was last heard of. One that
+    lives keeps them every minute."""
     txn_staging_ttl_seconds: float = 86_400.0
     """How long staged rows wait for their commit."""
     txn_open_max: int = 512
@@ -112,7 +113,8 @@ class EngineConfig:
     """How long the last version of an application is remembered after it was committed: an application that comes back
     later is taken for a new one."""
     txn_apps_max: int = 100_000
-    """Most applications that are remembered. Above it new ones are refused; none is forgotten before its time."""
+    """Most applications that are remembered. Above it new ones are refused; none is forgotten before its time. Of names
+    that were drawn for one write there may be as many besides; above that the oldest go."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "durability", _durability(self.durability))

@@ -1,5 +1,6 @@
 """Handles: what is staged, by whom, for how long and how much of it; and that it is all there, or gone."""
 
+import gc
 import threading
 from dataclasses import replace
 
@@ -126,6 +127,64 @@ def test_stagings_go_when_nobody_comes_back(tx):
     assert tx.transactions.stagings.bytes == 0
 
 
+def test_a_client_that_is_slow_keeps_what_it_has_staged(tx):
+    table = tx.totals()
+    slow, dead = table.transaction("slow", 1), tx.staged(table, events(1), app="dead", is_sealed=False)
+    slow.put(events(1))
+    [staged] = slow._open.values()
+
+    for _ in range(60):
+        tx.clock.advance(seconds=60)
+        staged._ticker.tick()
+        tx.engine.reap()
+
+    assert tx.files() == {staged.handle}
+    with pytest.raises(StagingGone):
+        tx.commit([(table, [dead])], app="dead")
+    slow.put(events(2))
+    assert slow.commit().verdict is Verdict.COMMITTED
+    assert tx.times(table) == {2}
+
+
+def test_keeping_a_handle_that_is_gone_does_not_begin_it_anew(tx):
+    table = tx.totals()
+    one = table.transaction("a", 1)
+    one.put(events(1))
+    [staged] = one._open.values()
+    tx.clock.advance(seconds=601)
+    tx.engine.reap()
+
+    staged.turn()
+
+    assert tx.files() == set()
+    with pytest.raises(StagingGone):
+        tx.engine.keep_staged(staged._staging)
+    with pytest.raises(StagingGone):
+        one.put(events(1))
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "another kind of write", "nobody has it any more"])
+def test_what_is_over_is_kept_no_longer(tx, end):
+    table = tx.db.create_table("t", PLAIN)
+    one = table.transaction("a", 1)
+    one.put(plain(1))
+    ticker = next(iter(one._open.values()))._ticker
+    assert not ticker._stopped.is_set()
+
+    match end:
+        case "commit":
+            one.commit()
+        case "rollback":
+            one.rollback()
+        case "another kind of write":
+            one.put([{"k": 1, "n": 1}], columns=["n"])
+        case _:
+            del one
+            gc.collect()
+
+    assert ticker._stopped.is_set()
+
+
 def test_what_is_staged_has_a_limit_for_each_application_and_for_all(transaction_bench):
     tx = transaction_bench(txn_app_bytes_max=20_000, txn_staging_bytes_max=30_000)
     table = tx.totals()
@@ -152,18 +211,39 @@ def test_a_transaction_that_is_too_large_to_be_merged_is_refused_before_anything
     table = tx.totals()
     put = events(1, range(100))
 
-    large = table.transaction("a", 1)
-    while tx.transactions.stagings.bytes < 20_000:
+    large, wide = table.transaction("a", 1), table.transaction("a", 1)
+    while tx.transactions.stagings.bytes <= 20_000:
         large.put(put)
 
     with pytest.raises(TooLarge, match="txn_bytes_max"):
         large.commit()
+    for mode in ("accumulate", "overwrite") * 20:  # many handles, each of which is small
+        wide.put([{"k": 1, "total": 1}], columns=["total"], mode=mode)
+        wide.put(put)
+    with pytest.raises(TooLarge, match="txn_bytes_max"):
+        wide.commit()
 
     assert tx.rows(table) == {}
     assert tx.files() == set()
     with table.transaction("a", 1) as one:
         one.put(put)
     assert one.verdict == "committed"
+
+
+def test_a_handle_that_has_more_than_a_transaction_may_takes_no_more(transaction_bench):
+    tx = transaction_bench(txn_bytes_max=20_000)
+    table = tx.totals()
+    other = tx.staged(table, events(1, range(100)))
+    before = tx.transactions.stagings.bytes
+    large = table.transaction("a", 1)
+    while tx.transactions.stagings.bytes - before <= 20_000:
+        large.put(events(1, range(100)))
+
+    with pytest.raises(TooLarge, match=r"under one handle.*txn_bytes_max"):
+        large.put(events(1, range(100)))
+    large.rollback()
+
+    assert tx.commit([(table, [other])]).verdict is Verdict.COMMITTED, "what others have staged for it does not count"
 
 
 def test_a_handle_that_went_in_between_is_noticed_by_the_client(tx):

@@ -342,6 +342,70 @@ def test_h17_new_applications_are_refused_when_there_are_too_many_and_none_is_fo
     assert tx.committed(table, events(1), app="b", version=2).verdict is Verdict.COMMITTED
 
 
+def test_h17_names_that_were_drawn_for_one_write_take_no_room_of_applications_and_the_oldest_go_first(
+    transaction_bench,
+):
+    """H17 is about applications: nobody comes back under a name that was drawn for one write."""
+    tx = transaction_bench(txn_apps_max=3)
+    table = tx.totals()
+
+    for shot in range(3, 0, -1):  # the first in time are the last by name
+        tx.committed(table, events(1), app=f"{shot:032x}")
+    tx.clock.advance(seconds=3_601)
+    for app in "abc":
+        tx.committed(table, events(1), app=app)
+    tx.reopen()
+    table = tx.db.table("t")
+    for shot in (4, 5):
+        assert tx.committed(table, events(1), app=f"{shot:032x}").verdict is Verdict.COMMITTED
+
+    assert tx.transactions.counts().apps == 3
+    for _ in range(2):
+        known = {record.app for record in tx.transactions.commits.all()}
+        assert known == {"a", "b", "c", f"{1:032x}", f"{4:032x}", f"{5:032x}"}
+        tx.reopen()
+    table = tx.db.table("t")
+    assert tx.committed(table, events(1), app=f"{4:032x}").verdict is Verdict.DUPLICATE
+    with pytest.raises(TooManyStagings, match="3 applications"):
+        tx.committed(table, events(1), app="d")
+
+
+def test_h17_a_name_that_was_drawn_within_the_hour_stays_and_the_next_is_refused_until_it_may_go(transaction_bench):
+    """H17: the call that drew a name may still ask what became of its commit."""
+    tx = transaction_bench(txn_apps_max=2)
+    table = tx.totals()
+    for shot in (1, 2):
+        tx.committed(table, events(1), app=f"{shot:032x}")
+    tx.clock.advance(seconds=3_600)
+
+    with pytest.raises(TooManyStagings, match="without a name") as refused:
+        tx.committed(table, events(1), app=f"{3:032x}")
+
+    assert refused.value.retriable
+    assert tx.committed(table, events(1), app=f"{1:032x}").verdict is Verdict.DUPLICATE
+    assert tx.committed(table, events(1), app="job").verdict is Verdict.COMMITTED
+    tx.clock.advance(seconds=1)
+    assert tx.committed(table, events(1), app=f"{3:032x}").verdict is Verdict.COMMITTED
+    tx.check()
+
+
+def test_h17_a_commit_that_is_not_finished_is_not_forgotten_for_another_one(transaction_bench):
+    """H17: its record is all that its buckets have of it."""
+    tx = transaction_bench(txn_apps_max=2)
+    table, other = tx.totals(), tx.totals("other")
+    tx.disk.fail_always(Call.WRITE, errno.ENOSPC, within=f"/tables/{table.info.id}/")
+    tx.committed(table, events(1), app=f"{1:032x}")
+    assert tx.transactions.counts().pending == 1
+    tx.committed(other, events(1), app=f"{2:032x}")
+    tx.clock.advance(seconds=3_601)
+
+    tx.committed(other, events(1), app=f"{3:032x}")
+
+    assert {record.app for record in tx.transactions.commits.all()} == {f"{1:032x}", f"{3:032x}"}
+    tx.disk.heal()
+    assert tx.times(table) == {1}
+
+
 def test_h18_the_checksum_depends_neither_on_order_nor_on_how_rows_are_cut(tx):
     """H18: it is of the input rows, so the same work cut otherwise is the same."""
     table = tx.totals()

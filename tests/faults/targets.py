@@ -149,6 +149,7 @@ class Targets:
             m.CloseScan(scan=UNKNOWN_SCAN),
             m.CloseScan(nonce="nobody's"),
             m.ListScans(),
+            t.KeepHandle(handle=HANDLE, app="app", version=1, table=self.rows, schema_id=1),
             t.SealHandle(handle=HANDLE, app="app", version=1, table=self.rows, schema_id=1, batches=1),
             t.Commit(app="app", version=1, tables=[t.CommitTable(self.rows, ["3" * 32])], rows=6, checksum=1),
             t.Discard(handles=[HANDLE, "1" * 32]),

@@ -76,6 +76,7 @@ def test_who_may_not_write_a_table_may_not_stage_seal_or_commit_for_it(guarded):
         service = callers[name].service
         for attempt in (
             lambda service=service: service.stage(about(table), 0, ROWS),
+            lambda service=service: service.keep_staged(staging),
             lambda service=service: service.seal(staging, 1),
             lambda name=name: commit(callers[name], staging),
         ):
@@ -104,6 +105,8 @@ def test_what_one_has_staged_another_can_neither_add_to_nor_seal_nor_commit_nor_
     with pytest.raises(InvalidArgument, match="something else"):
         two.service.stage(staging, 1, ROWS)
     with pytest.raises(InvalidArgument, match="something else"):
+        two.service.keep_staged(staging)
+    with pytest.raises(InvalidArgument, match="something else"):
         two.service.seal(staging, 1)
     one.service.seal(staging, 1)
     with pytest.raises(InvalidArgument, match="something else"):
@@ -112,6 +115,23 @@ def test_what_one_has_staged_another_can_neither_add_to_nor_seal_nor_commit_nor_
         commit(two, staging)
     assert two.service.discard([staging.handle]) == 0
     assert commit(one, staging) is Verdict.COMMITTED
+
+
+def test_a_handle_that_is_kept_outlives_the_time_of_one_that_is_not(wire, caller, table):
+    kept, left = about(table), about(table)
+    for staging in (kept, left):
+        caller.service.stage(staging, 0, ROWS)
+
+    wire.clock.advance(seconds=599)
+    caller.service.keep_staged(kept)
+    wire.clock.advance(seconds=599)
+    wire.engine.reap()
+
+    with pytest.raises(StagingGone):
+        caller.service.keep_staged(left)
+    caller.service.seal(kept, 1)
+    caller.service.keep_staged(kept)  # a turn that was under way
+    assert commit(caller, kept) is Verdict.COMMITTED
 
 
 def test_a_commit_that_comes_too_late_drops_its_own_handles_and_nobody_elses(guarded):

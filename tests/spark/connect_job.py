@@ -94,6 +94,8 @@ def every_mode(spark, db, url, folder):
         kolk.spark.sink(totals, "c.totals", url=url, output_mode="update")
     table = db.execute("CREATE TABLE c.totals (k BIGINT PRIMARY KEY, v BIGINT) DISTRIBUTED INTO 2 BUCKETS")
     named = {"url": url, "output_mode": "update", "app_id": "totals"}
+    with pytest.raises(InvalidArgument, match="output_mode='complete'"):
+        kolk.spark.sink(totals, "c.totals", **named).outputMode("complete")
     finish(kolk.spark.sink(totals, "c.totals", **named), folder / "totals")
     assert rows(table) == {key: 2 * key for key in range(3)}
     table.put([{"k": 2, "v": -1}])  # what a replay would put right, if it were applied

@@ -333,3 +333,60 @@ def test_what_cannot_replace_says_so(sums, options):
         batch_writer(options(**replaces), SHAPE, overwrite=False)
     with pytest.raises(InvalidArgument, match="in one transaction"):
         stream_writer(options(owner="o", **{"exactly-once": "undo"}, **replaces), SHAPE, overwrite=False)
+
+
+def test_columns_that_are_to_be_kept_are_not_replaced(sums, options):
+    sums.put([{"k": 1, "v": 1, "top": 1, "seen": "1"}, {"k": 2, "v": 2, "top": 2, "seen": "2"}])
+    some_columns = {"columns": "v,top"}
+
+    with pytest.raises(InvalidArgument, match=r"seen, n hold would be lost.*leave 'columns' out"):
+        batch_writer(options(**some_columns), SHAPE, overwrite=True)
+    with pytest.raises(InvalidArgument, match="would be lost"):
+        stream_writer(options(**some_columns), SHAPE, overwrite=True)
+    with pytest.raises(InvalidArgument, match="would be lost"):
+        stream_writer(options(**some_columns, **{"new-query": "replace"}), SHAPE, overwrite=False)
+    streamed(options(**some_columns), 0, [[rows([(1, 10)])]])
+
+    assert summed(sums) == {1: 11, 2: 2}
+
+
+def test_a_log_table_cannot_be_replaced_and_says_so_before_anything_is_staged(db, name, options):
+    db.create_table(name, kolk.Schema([kolk.Column("k", "bigint")]))
+    shape = st.StructType([st.StructField("k", st.LongType())])
+
+    for make in (
+        lambda: batch_writer(options(), shape, overwrite=True),
+        lambda: stream_writer(options(), shape, overwrite=True),
+        lambda: stream_writer(options(**{"new-query": "replace"}), shape, overwrite=False),
+    ):
+        with pytest.raises(InvalidArgument, match=r"is a log table.*append; table\.truncate\(\) empties it"):
+            make()
+
+
+def test_columns_that_are_all_named_are_whole_rows_and_may_replace(db, name, options):
+    table = db.create_table(name, kolk.Schema([kolk.Column("k", "bigint"), kolk.Column("v", "bigint")], "k"))
+    table.put([{"k": 1, "v": 1}, {"k": 2, "v": 2}])
+    shape = st.StructType([st.StructField("k", st.LongType()), st.StructField("v", st.LongType())])
+
+    writer = batch_writer(options(columns="v, k"), shape, overwrite=True)
+    writer.commit([writer.write(iter([pa.record_batch({"k": [3], "v": [4]})]))])
+
+    assert summed(table) == {3: 4}
+
+
+@pytest.mark.parametrize("way", [{}, {"exactly-once": "undo", "owner": "o"}])
+@pytest.mark.parametrize(
+    "which", [{"where": "v > 1"}, {"limit": "1"}, {"source": "snapshot"}, {"start": "full"}, {"stop": "latest"}]
+)
+def test_a_write_that_is_told_which_rows_to_read_is_refused(sums, options, way, which):
+    stream, batch = options(**way, **which), options(**way, **which, txnAppId="a", txnVersion="1")
+
+    for writer, how in ((stream_writer, stream), (batch_writer, batch)):
+        with pytest.raises(InvalidArgument, match=f"the option '{next(iter(which))}' says which rows are read"):
+            writer(how, SHAPE, overwrite=False)
+
+
+def test_what_a_view_says_of_how_it_is_read_is_no_harm_to_a_write(sums, options):
+    streamed(options(parallelism="4", source="live", **{"cut-ttl": "1m"}), 0, [[rows([(1, 1)])]])
+
+    assert summed(sums) == {1: 1}

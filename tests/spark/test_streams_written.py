@@ -128,7 +128,9 @@ def test_running_totals_are_not_added_up_unless_somebody_says_so(db, name, serve
 
     with pytest.raises(kolk.errors.InvalidArgument, match=r"running totals.*merge_mode='overwrite'"):
         kolk.spark.sink(totals, name, url=server.url, output_mode="update")
-    kolk.spark.sink(totals, name, url=server.url, output_mode="update", merge_mode="accumulate")
+    kolk.spark.sink(totals, name, url=server.url, output_mode="update", merge_mode="accumulate", columns=["v"])
+    with pytest.raises(kolk.errors.InvalidArgument, match="output_mode='update'"):
+        kolk.spark.sink(totals, name, url=server.url).outputMode("update")
     with pytest.raises(kolk.errors.InvalidRows, match="no column 'w'"):
         kolk.spark.sink(totals.withColumn("w", F.lit(1)), name, url=server.url)
     with pytest.raises(kolk.errors.InvalidArgument, match="output_mode is one of"):

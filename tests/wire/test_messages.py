@@ -114,6 +114,7 @@ ACTIONS = st.one_of(
     st.builds(k.DropLease, lease=LEASE_IDS, generation=st.none() | IDS),
     st.builds(k.GetLease, lease=LEASE_IDS),
     st.builds(k.ListLeases),
+    st.builds(t.KeepHandle, **OF_HANDLE),
     st.builds(t.SealHandle, **OF_HANDLE, batches=IDS),
     st.builds(
         t.Commit,

@@ -48,6 +48,10 @@ class RemoteTransactions:
         head = t.Stage(**_fields(staging), number=number, schema=encode_schema(rows.schema))
         self._sent(m.join(head, encode_rows(rows)))
 
+    def keep_staged(self, staging: Staging) -> None:
+        """See ``Service``."""
+        self._act(t.KeepHandle(**_fields(staging)))
+
     def seal(self, staging: Staging, batches: int) -> Seal:
         """See ``Service``."""
         return m.as_record(self._act(t.SealHandle(**_fields(staging), batches=batches)), Seal)

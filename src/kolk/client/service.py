@@ -138,6 +138,10 @@ class Service(Protocol):
         answered, and its rows are kept once."""
         ...
 
+    def keep_staged(self, staging: Staging) -> None:
+        """Say that more is to come under a handle, whose time begins anew; StagingGone if it is not there any more."""
+        ...
+
     def seal(self, staging: Staging, batches: int) -> Seal:
         """Make what was staged under a handle durable, so many batches; nothing is added to it afterwards."""
         ...

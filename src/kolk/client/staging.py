@@ -1,11 +1,14 @@
 """Rows under one handle: cut into pieces, numbered, sealed. For transactions of one process, and for those of many.
 
 A handle holds writes of one kind: one table in one version, one action, the same target columns, one mode. Nothing of
-it counts before a commit names it, so that whoever fails in the middle may leave it: it goes by itself.
+it counts before a commit names it, so that whoever fails in the middle may leave it: it goes by itself. Whoever is
+slow must not fail for that: while a handle is open its process tells the server that it is still there.
 """
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
@@ -15,21 +18,29 @@ from kolk.model.ids import TableId
 from kolk.model.schema import Schema
 from kolk.model.transaction import HANDLES_MAX, Seal, Staging
 from kolk.model.write import Write
+from kolk.runtime.ticker import Ticker
 
 _STAGED_ROWS = 100_000
 _STAGED_BYTES = 8 * 2**20
 """About how much is staged at once: a message holds 64 MiB, and the values of some rows may be much longer."""
 _HANDLE_BYTES = 16
+_KEPT_SECONDS = 60.0
+"""How often an open handle is kept. A server lets one go after ten minutes, unless it is told a shorter time."""
 
 
 class StagedWrites:
-    """What is staged under one handle. Confined to one thread."""
+    """What is staged under one handle. Confined to one thread; another one keeps it until it is sealed or closed."""
 
     def __init__(self, link: Link, staging: Staging) -> None:
         self._link = link
         self._staging = staging
         self._batches = 0
         self._has_failed = False
+        self._ticker = Ticker(
+            partial(_turn, weakref.ref(self)), seconds=_KEPT_SECONDS, clock=link.clock, name="kolk-staging"
+        )
+        self._unclosed = weakref.finalize(self, self._ticker.stop)
+        self._unclosed.atexit = False
 
     @staticmethod
     def begin(link: Link, app: str, version: int, table: TableId, schema: Schema, write: Write) -> "StagedWrites":
@@ -66,6 +77,8 @@ class StagedWrites:
         """Stage rows, in pieces if they are many. After an error nobody knows which of them are staged, and a number
         must not be used for others: so nothing can be added then, nor sealed."""
         self._check_whole()
+        if not self._batches:
+            self._ticker.start()
         self._has_failed = True
         for piece in pieces(rows):
             self._link.service.stage(self._staging, self._batches, piece)
@@ -75,7 +88,18 @@ class StagedWrites:
     def seal(self) -> Seal:
         """Make it durable; nothing is added afterwards."""
         self._check_whole()
+        self.close()
         return self._link.service.seal(self._staging, self._batches)
+
+    def close(self) -> None:
+        """Keep it no longer. What is not sealed goes by itself. Idempotent."""
+        self._unclosed()
+
+    def turn(self) -> None:
+        """Keep it, as is due every minute. Called in the background. If it is gone, whoever adds or seals is told."""
+        if self._batches and not self._has_failed:
+            with suppress(KolkError):
+                self._link.service.keep_staged(self._staging)
 
     def _check_whole(self) -> None:
         if self._has_failed:
@@ -98,6 +122,12 @@ def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start in range(0, rows.num_rows, size):
         piece = rows.slice(start, size)
         yield from pieces(piece) if piece.nbytes > 2 * _STAGED_BYTES else (piece,)
+
+
+def _turn(staged: "weakref.ref[StagedWrites]") -> None:
+    found = staged()
+    if found is not None:
+        found.turn()
 
 
 def _ids(schema: Schema, write: Write) -> tuple[int, ...] | None:

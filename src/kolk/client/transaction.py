@@ -202,6 +202,8 @@ class Transaction:
         return staged
 
     def _discard(self) -> None:
+        for staged in self._open.values():
+            staged.close()
         discard(self._link, [handle for handles in self._handles.values() for handle in handles])
 
     def _check_whole(self) -> None:

@@ -4,6 +4,10 @@ A record is what makes a commit: from the moment in which it is durable the tran
 is written in one step with the number that it takes. They are few, one for each application and set of tables, and all
 of them are in memory.
 
+A name that was drawn for one write is no application: nobody comes back under it but the very call that drew it, which
+asks again for minutes. Such names take no room of applications, which are never forgotten early. They have as much of
+their own, and when that is full the oldest of them go first, once they are done and an hour old.
+
 When a write fails so that nobody knows what became of it, what is in memory is worth nothing until it was read again;
 and before that the number is written anew, because a write that failed may come back after a crash, unless a later one
 has taken its place.
@@ -34,6 +38,10 @@ _ONE_SHOT = re.compile(r"[0-9a-f]{32}")
 """A name that was drawn for one write. One with dashes may be that of a streaming query, which lives for long."""
 _NUMBER, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _ONE_SHOT_MS = 7 * 86_400 * 1_000
+_ONE_SHOT_LEAST_MS = 3_600 * 1_000
+"""However many there are, one is kept for so long: whoever waits for the answer to a commit has given up by then."""
+_GOING_MAX = 100
+"""So many at most go with one commit; more than one is over the limit only if that was lowered."""
 
 
 class Commits:
@@ -48,8 +56,10 @@ class Commits:
         self._config = config
         self._clock = clock
         self._lock = threading.Lock()
-        # Guarded by _lock: the records of each application by key, and those that are not finished.
+        # Guarded by _lock: the records of each application by key, those of the names that were drawn for one write, by
+        # their last commit, and the records that are not finished.
         self._apps: dict[str, dict[str, CommitRecord]] = {}
+        self._drawn: dict[str, None] = {}
         self._pending: dict[str, CommitRecord] = {}
         self._csn = 0
         self._is_certain = True
@@ -93,7 +103,7 @@ class Commits:
         """How many applications are remembered, and how many commits are not finished, as far as that is known: for
         those who watch, also while the catalog cannot be read."""
         with self._lock:
-            return len(self._apps), len(self._pending)
+            return len(self._apps) - len(self._drawn), len(self._pending)
 
     def check_log(self, bucket: BucketId, csn: int) -> None:
         """Whether the catalog knows what the log of a bucket has. Once it does not, no number is given any more: they
@@ -107,16 +117,26 @@ class Commits:
                 raise copy(self._behind)
 
     def check_room(self, app: str) -> None:
-        """Whether one more application can be remembered; none is forgotten for it."""
+        """Whether one more application can be remembered; none is forgotten for it. Of a name that was drawn for one
+        write, whether there is room or an older one may go."""
         with self._certain():
-            count, is_known = len(self._apps), app in self._apps
-        if not is_known and count >= self._config.txn_apps_max:
-            refused = TooManyStagings(
-                f"{count:,} applications are remembered, and no more may be (txn_apps_max); use the same app_id for all"
-                " commits of a job, and let its version grow"
+            if app in self._apps:
+                return
+            is_drawn = _is_drawn(app)
+            count = len(self._drawn) if is_drawn else len(self._apps) - len(self._drawn)
+            if count < self._config.txn_apps_max or self._going_for(app):
+                return
+        if is_drawn:
+            raise TooManyStagings(
+                f"{count:,} writes without a name are remembered, no more may be (txn_apps_max), and none of them goes"
+                " before it is finished and an hour old; write less often, or under one app_id whose version grows"
             )
-            refused.retriable = False  # they are remembered for days
-            raise refused
+        refused = TooManyStagings(
+            f"{count:,} applications are remembered, and no more may be (txn_apps_max); use the same app_id for all"
+            " commits of a job, and let its version grow"
+        )
+        refused.retriable = False  # they are remembered for days
+        raise refused
 
     def begin(self, record: CommitRecord) -> None:
         """Make a commit: its record and its number, durably, in one step. DiskFull, MetaConflict and TooLarge say that
@@ -127,6 +147,7 @@ class Commits:
             if self._behind is not None:
                 raise copy(self._behind)
             assert record.csn == self._csn + 1, "the caller has all locks that a commit takes"
+            going = self._going_for(record.app)
             self._is_certain = False
             try:
                 # Records of the same tables are replaced; those of other tables stay, since they are about those, too.
@@ -134,11 +155,14 @@ class Commits:
                     [
                         self._meta.replacement(key, encode_record(record)),
                         self._meta.replacement(CSN_KEY, str(record.csn).encode()),
+                        *(self._meta.replacement(record_key(each), None) for each in going),
                     ]
                 )
             except (DiskFull, MetaConflict):
                 self._is_certain = True
                 raise
+            for each in going:
+                self._hide(each)
             self._show(key, record)
             self._csn = record.csn
             self._is_certain = True
@@ -169,7 +193,7 @@ class Commits:
         now_ms = self._clock.now_ms()
         retention_ms = self._config.txn_app_retention_seconds * 1_000
         for record in self.all():
-            kept_ms = min(retention_ms, _ONE_SHOT_MS) if _ONE_SHOT.fullmatch(record.app) else retention_ms
+            kept_ms = min(retention_ms, _ONE_SHOT_MS) if _is_drawn(record.app) else retention_ms
             if record.is_done and now_ms - record.timestamp_ms > kept_ms:
                 self._forget(record)
 
@@ -186,9 +210,10 @@ class Commits:
             yield
 
     def _load(self) -> None:
-        self._apps, self._pending = {}, {}
-        for found in self._meta.list(PREFIX):
-            self._show(found.key, decode_record(found.value))
+        self._apps, self._drawn, self._pending = {}, {}, {}
+        found = [(each.key, decode_record(each.value)) for each in self._meta.list(PREFIX)]
+        for key, record in sorted(found, key=lambda each: each[1].csn):
+            self._show(key, record)
         self._csn = self._written_csn()
 
     def _written_csn(self) -> int:
@@ -197,6 +222,9 @@ class Commits:
 
     def _show(self, key: str, record: CommitRecord) -> None:
         self._apps.setdefault(record.app, {})[key] = record
+        if _is_drawn(record.app):
+            self._drawn.pop(record.app, None)
+            self._drawn[record.app] = None
         self._pending.pop(key, None)
         if not record.is_done:
             self._pending[key] = record
@@ -207,10 +235,38 @@ class Commits:
             if self._apps.get(record.app, {}).get(key) != record:
                 return
             self._meta.write([self._meta.replacement(key, None)])
-            del self._apps[record.app][key]
-            self._pending.pop(key, None)
-            if not self._apps[record.app]:
-                del self._apps[record.app]
+            self._hide(record)
+
+    def _hide(self, record: CommitRecord) -> None:
+        key = record_key(record)
+        del self._apps[record.app][key]
+        self._pending.pop(key, None)
+        if not self._apps[record.app]:
+            del self._apps[record.app]
+            self._drawn.pop(record.app, None)
+
+    def _going_for(self, app: str) -> list[CommitRecord]:
+        """What is forgotten so that there is room for this name, if it was drawn for one write: the oldest of such
+        names. Never one whose commit is not finished."""
+        over = len(self._drawn) + 1 - self._config.txn_apps_max
+        going: list[CommitRecord] = []
+        if over <= 0 or app in self._apps or not _is_drawn(app):
+            return going
+        left, now_ms = min(over, _GOING_MAX), self._clock.now_ms()
+        for name in self._drawn:
+            records = self._apps[name].values()
+            if any(now_ms - record.timestamp_ms <= _ONE_SHOT_LEAST_MS for record in records):
+                break
+            if all(record.is_done for record in records):
+                going += records
+                left -= 1
+            if not left:
+                break
+        return going
+
+
+def _is_drawn(app: str) -> bool:
+    return _ONE_SHOT.fullmatch(app) is not None
 
 
 def hinted_csn(disk: Disk, path: str) -> int:

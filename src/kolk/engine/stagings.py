@@ -1,7 +1,7 @@
 """What is staged for transactions: who may add to it, how much there is, and when it goes.
 
-A handle is open while rows come, then sealed, and then it waits for a commit. Neither may wait for ever: one to which
-nothing is added for ten minutes goes, and one that nobody commits for a day. What a commit uses is pinned meanwhile,
+A handle is open while rows come, then sealed, and then it waits for a commit. Neither may wait for ever: one of which
+nothing is heard for ten minutes goes, and one that nobody commits for a day. What a commit uses is pinned meanwhile,
 and what a pending record names is never removed by anybody but the one who finishes it.
 
 Batches of a handle are numbered. A number that was staged is answered and not staged again, because the answer may have
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kolk.codec.checksum import checksum_of
 from kolk.config import EngineConfig
-from kolk.errors import InvalidArgument, StagingGone, Stopped, TooManyStagings
+from kolk.errors import InvalidArgument, StagingGone, Stopped, TooLarge, TooManyStagings
 from kolk.model.schema import Column
 from kolk.model.transaction import Seal, Staging
 from kolk.runtime.clock import Clock
@@ -107,6 +107,10 @@ class Stagings:
             # What it takes in the file was not known before; a restart counts that.
             self._give_back(entry, rows.nbytes - (entry.writer.seal_so_far.bytes - before))
             entry.batches += 1
+
+    def keep(self, staging: Staging) -> None:
+        """Begin the time of a handle anew: whoever adds to it is there, and slow. StagingGone if it went."""
+        self._look(staging)
 
     def seal(self, staging: Staging, batches: int) -> Seal:
         """Make the batches of a handle durable: all of them, for which their number is asked. Once more, it answers
@@ -274,6 +278,12 @@ class Stagings:
                     f"{total:,} bytes are staged, {own:,} of them by {app!r}; the limits are"
                     f" {self._config.txn_staging_bytes_max:,} (txn_staging_bytes_max) and"
                     f" {self._config.txn_app_bytes_max:,} (txn_app_bytes_max); commit or discard some first"
+                )
+            if entry.size > self._config.txn_bytes_max:
+                raise TooLarge(
+                    f"{entry.size:,} bytes are staged under one handle, and at most {self._config.txn_bytes_max:,} are"
+                    " merged in one transaction (txn_bytes_max), so it could not be committed; commit it in pieces,"
+                    " each with a greater version"
                 )
             self._sizes[app] += size
             entry.size += size

@@ -23,6 +23,11 @@ class TransactionCalls(ABC):
         self.check_usable()
         self.transactions.stage(staging, number, rows)
 
+    def keep_staged(self, staging: Staging) -> None:
+        """Let the time of a handle begin anew."""
+        self.check_usable()
+        self.transactions.keep(staging)
+
     def seal(self, staging: Staging, batches: int) -> Seal:
         """Make what was staged under a handle durable."""
         self.check_usable()

@@ -139,6 +139,10 @@ class Transactions:
         """The columns that rows must have to be staged."""
         return self._planning.columns(staging)
 
+    def keep(self, staging: Staging) -> None:
+        """Let the time of a handle to which more is to come begin anew."""
+        self.stagings.keep(staging)
+
     def seal(self, staging: Staging, batches: int) -> Seal:
         """Make what was staged durable, so many batches; nothing is added to it afterwards."""
         return self.stagings.seal(staging, batches)

@@ -40,6 +40,8 @@ class TransactionRequests:
     def act(self, principal: Principal, action: t.AboutTransactions, served: Served) -> Any:
         """Serve a request without rows."""
         match action:
+            case t.KeepHandle():
+                return self._keep(principal, action, served)
             case t.SealHandle():
                 return self._seal(principal, action, served)
             case t.Commit():
@@ -62,6 +64,12 @@ class TransactionRequests:
     def weight(self, commit: t.Commit) -> int:
         """How many bytes a commit is to read and merge."""
         return self._engine.transactions.stagings.size_of(handle for each in commit.tables for handle in each.handles)
+
+    def _keep(self, principal: Principal, keep: t.KeepHandle, served: Served) -> None:
+        info = self._allowed(principal, keep.table, Operation.WRITE)
+        served.table = str(info.name)
+        schema_id = self._engine.schema(info.id, keep.schema_id).id
+        self._engine.transactions.keep(_staging(principal, keep, schema_id))
 
     def _seal(self, principal: Principal, seal: t.SealHandle, served: Served) -> Seal:
         info = self._allowed(principal, seal.table, Operation.WRITE)

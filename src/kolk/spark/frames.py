@@ -29,7 +29,7 @@ from kolk.model.options import MergeMode
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo
 from kolk.model.write import CHANGE, Action, Write, expected_columns
-from kolk.spark.options import Options
+from kolk.spark.options import Options, check_write
 from kolk.spark.types import spark_type
 
 _PASSED_OVER = ("_commit_version", "_commit_timestamp", "_log_offset", "_bucket")
@@ -116,6 +116,7 @@ class Frame:
 
 def checked(options: Options, frame: st.StructType, info: TableInfo) -> Frame:
     """How a frame is written to a table; InvalidRows that lists all that does not fit."""
+    check_write(options)
     schema = info.schema
     mode = MergeMode(options.choice("merge-mode", [mode.value for mode in MergeMode]))
     targets = targets_of(schema, options.names("columns"))

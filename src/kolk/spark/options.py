@@ -137,6 +137,8 @@ out."""
 _UNLISTED = {*OF_SPARK, EVERY_BATCH}
 _OF_BATCHES, _OF_STREAMS = "batch read", "readStream"
 _FLAGS = {"true": True, "false": False}
+_WHICH_ROWS = ("where", "limit", "source", "start", "stop")
+"""What says which rows are read, so that who gives it means these and no others."""
 
 
 def _plain(name: str) -> str:
@@ -236,9 +238,26 @@ def check_read(options: Options, *, is_stream: bool) -> None:
         raise InvalidArgument(f"the option {option.name!r} is for a {other} alone, and this is a {own}: leave it out")
 
 
+def option_named(name: str) -> str | None:
+    """The option of Kolk that somebody names, however it is spelled; None if it is none."""
+    return _KNOWN.get(_plain(name))
+
+
 def replaces_first(options: Options) -> bool:
     """Whether the first batch of a query takes the place of all rows."""
     return options.choice("new-query", ("append", "replace")) == "replace"
+
+
+def check_write(options: Options) -> None:
+    """Refuse a write that is told which rows to read: one that passed over it would reach others than are meant, as an
+    ``INSERT OVERWRITE`` through a view of some rows would replace all of them. What else a view says is no harm."""
+    for name in _WHICH_ROWS:
+        value = options.text(name)
+        if value is not None and (name, value.lower()) != ("source", "live"):
+            raise InvalidArgument(
+                f"the option {name!r} says which rows are read, and a write reaches the whole table: write without it,"
+                " in SQL through a view that has none, and choose what is written with df.where(...) and the like"
+            )
 
 
 def version_of(text: str, digits: int) -> int:

@@ -12,13 +12,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kolk.errors import InvalidArgument
+from kolk.model.names import TableName
 from kolk.model.table import TableInfo
 from kolk.model.transaction import check_app
 from kolk.spark.connections import table as open_table
-from kolk.spark.frames import checked
 from kolk.spark.identity import QUERY_ID
-from kolk.spark.options import EVERY_BATCH, Options
+from kolk.spark.options import EVERY_BATCH, OF_SPARK, Options, check_write
+from kolk.spark.sink_writers import guarded
 from kolk.spark.staging import Identity
+from kolk.spark.writing import batch_writer
 
 _MODES = ("append", "update", "complete")
 _OWN = ("table", "path", "txnAppId", "txnVersion", EVERY_BATCH)
@@ -38,7 +40,8 @@ def sink(
     "checkpointLocation", ...).start()``.
 
     ``table`` may also say what to make of each batch for several tables: ``{"web.pages": pages_of, "web.users":
-    users_of}``, each a transaction of its own. ``options`` are those of the format, such as ``url`` or ``merge_mode``.
+    users_of}``, each a transaction of its own. ``options`` are those of the format, such as ``url`` or ``merge_mode``;
+    the writer itself takes what is Spark's, such as the checkpoint and the trigger, and refuses the rest.
     ``app_id`` names the query where Spark does not, which is on Spark Connect: give it the same name in every run, and
     another one with another checkpoint. What is checked there is checked with the first batch.
 
@@ -49,16 +52,13 @@ def sink(
         raise InvalidArgument(f"output_mode is one of {', '.join(_MODES)}, not {str(output_mode)[:60]!r}")
     given = {name: _text(value) for name, value in options.items() if value is not None}
     known = Options.parse(given)
-    own = sorted(set(_OWN) & set(known.given))
-    if own:
-        raise InvalidArgument(f"the option {own[0]!r} is made by the sink: give it table= and app_id=")
-    shapes: Mapping[str, Shape] = {table: _as_it_is} if isinstance(table, str) else dict(table)
-    if not shapes:
-        raise InvalidArgument("name a table, or several with what to make of each batch for them")
-    is_local = _is_local(df)
+    _check_options(known)
+    shapes = _by_table({table: _as_it_is} if isinstance(table, str) else table)
+    is_local, replaces = _is_local(df), output_mode == "complete"
     if is_local:
         for name, shape in shapes.items():
-            checked(known, shape(df).schema, _info(known, name))
+            # Made and thrown away: what the write of a batch would be refused for is refused now.
+            batch_writer(_of(known, name, app_id or "query", 0), shape(df).schema, overwrite=replaces)
             _check_mode(known, name, output_mode)
     elif app_id is None:
         raise InvalidArgument(_NAMELESS)
@@ -72,9 +72,39 @@ def sink(
             writer = _placed(known, name, shape(batch)).write.format("kolk").options(**given).option("table", name)
             writer = writer.option("txnAppId", found).option("txnVersion", str(batch_id))
             writer = writer.option(EVERY_BATCH, "true")
-            writer.mode("overwrite" if output_mode == "complete" else "append").save()
+            writer.mode("overwrite" if replaces else "append").save()
 
-    return df.writeStream.outputMode(output_mode).foreachBatch(each)
+    return guarded(df.writeStream.outputMode(output_mode).foreachBatch(each), output_mode)
+
+
+def _check_options(options: Options) -> None:
+    """Whether the options are for the writes of batches; what the stream itself is told, its writer takes."""
+    own = sorted(set(_OWN) & set(options.given))
+    if own:
+        raise InvalidArgument(f"the option {own[0]!r} is made by the sink: give it table= and app_id=")
+    if "outputmode" in options.given:
+        raise InvalidArgument("the sink calls it output_mode: kolk.spark.sink(..., output_mode='update')")
+    of_stream = sorted(OF_SPARK & set(options.given))
+    if of_stream:
+        raise InvalidArgument(f"{of_stream[0]!r} is for Spark: kolk.spark.sink(...).option({of_stream[0]!r}, ...)")
+    check_write(options)
+
+
+def _by_table(given: Mapping[str, Shape]) -> dict[str, Shape]:
+    """What to make of each batch, by the names of tables in full: a table has a version of a batch once, so of two
+    writes to one the second would be taken for a retry, and dropped."""
+    shapes: dict[str, Shape] = {}
+    for name, shape in given.items():
+        full = str(TableName.parse(name))
+        if full in shapes:
+            raise InvalidArgument(
+                f"{name!r} is the table {full}, which is named twice, and a batch writes a table once: name it once,"
+                " with a function that gives all its rows"
+            )
+        shapes[full] = shape
+    if not shapes:
+        raise InvalidArgument("name a table, or several with what to make of each batch for them")
+    return shapes
 
 
 def _placed(options: Options, name: str, batch: DataFrame) -> DataFrame:
@@ -91,6 +121,8 @@ def _as_it_is(batch: DataFrame) -> DataFrame:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -101,6 +133,11 @@ def _is_local(df: DataFrame) -> bool:
 
 def _info(options: Options, name: str) -> TableInfo:
     return open_table(Options({**options.given, "table": name})).info
+
+
+def _of(options: Options, name: str, app: str, batch: int) -> Options:
+    """The options of a batch's write to a table."""
+    return Options({**options.given, "table": name, "txnAppId": app, "txnVersion": str(batch)})
 
 
 def _check_mode(options: Options, name: str, output_mode: str) -> None:

@@ -66,6 +66,7 @@ class StagedWriter(DataSourceArrowWriter):
     """``df.write``. One object, pickled to the tasks, so that its name is drawn where it is made."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
+        _check_replacing(options, frame, overwrite=overwrite)
         self._options = options
         self._frame = frame
         self._overwrite = overwrite
@@ -88,6 +89,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``. Spark makes one for the tasks of every batch, and others to commit and to abort it."""
 
     def __init__(self, options: Options, frame: Frame, *, overwrite: bool) -> None:
+        _check_replacing(options, frame, overwrite=overwrite)
         if options.text("txnVersion") is not None:
             raise InvalidArgument(
                 "a stream has a version for each batch, its batch id: leave txnVersion out, or write with foreachBatch"
@@ -143,6 +145,7 @@ def stage(link: Link, frame: Frame, identity: Identity, partition: int, batches:
         seal = staged.seal()
     except BaseException:
         if staged is not None:
+            staged.close()
             discard(link, [staged.handle])
         raise
     # Of rows that were sent as they are, the server's checksum is the same.
@@ -174,6 +177,25 @@ def commit(options: Options, messages: Sequence[WriterCommitMessage | None], *, 
 def forget(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Drop what was staged by a write that failed; what is committed stays."""
     discard(_link(options), [handle for each in messages if isinstance(each, Staged) for handle in each.handles])
+
+
+def _check_replacing(options: Options, frame: Frame, *, overwrite: bool) -> None:
+    """What cannot take the place of all rows, found before anything is staged. Columns that are all named are all."""
+    if not (overwrite or replaces_first(options)):
+        return
+    if frame.info.is_log:
+        raise InvalidArgument(
+            f"{frame.info.name} is a log table, which keeps every row, so mode('overwrite'), the output mode complete"
+            " and new-query=replace cannot put others in their place: append; table.truncate() empties it"
+        )
+    if frame.targets is not None:
+        left = [column.name for column in frame.schema.value_columns if column.name not in frame.targets]
+        raise InvalidArgument(
+            "mode('overwrite'), the output mode complete and new-query=replace put whole rows in the place of all that"
+            f" are there, so what {', '.join(left)} hold{'s' if len(left) == 1 else ''} would be lost, while the option"
+            " 'columns' is to keep it: append, which changes the named columns of the rows that are given, or leave"
+            " 'columns' out"
+        )
 
 
 def _of_batch_write(options: Options) -> Identity:

@@ -7,7 +7,7 @@
 
 from typing import TYPE_CHECKING
 
-from kolk.spark.connections import table
+from kolk.spark.connections import table, until_answered
 from kolk.spark.frames import checked
 from kolk.spark.options import Options
 
@@ -31,8 +31,9 @@ def batch_writer(options: Options, schema: "StructType", *, overwrite: bool) -> 
 
 
 def stream_writer(options: Options, schema: "StructType", *, overwrite: bool) -> "DataSourceStreamArrowWriter":
-    """The writer of ``df.writeStream``, made anew for every batch; ``overwrite`` is the output mode complete."""
-    frame = checked(options, schema, table(options).info)
+    """The writer of ``df.writeStream``, made anew for every batch, and once more to commit it: so whoever makes it is
+    as patient with the server as a commit is. ``overwrite`` is the output mode complete."""
+    frame = checked(options, schema, until_answered(options, lambda: table(options).info))
     if options.choice("exactly-once", _WAYS) == "undo":
         from kolk.spark.owning import OwnedStreamWriter
 

@@ -38,6 +38,10 @@ class Stage(OfHandle, frozen=True, kw_only=True, tag="stage"):
     schema: bytes
 
 
+class KeepHandle(OfHandle, frozen=True, kw_only=True, tag="keep-staged"):
+    """More is to come under a handle, so let its time begin anew. Answered with nothing."""
+
+
 class SealHandle(OfHandle, frozen=True, kw_only=True, tag="seal"):
     """Make the batches of a handle durable. Answered with ``Seal``."""
 
@@ -84,4 +88,4 @@ class ListTransactions(Message, frozen=True, tag="transactions"):
     after: str | None = None
 
 
-AboutTransactions = SealHandle | Commit | Discard | ListTransactions
+AboutTransactions = KeepHandle | SealHandle | Commit | Discard | ListTransactions
