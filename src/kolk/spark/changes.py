@@ -2,38 +2,31 @@
 
 A range is fixed when it is planned, which is when the frame is first used: the same frame shows the same changes
 however often it is read, so that what was counted is what is written. The next part is a new ``load()`` that starts
-where this one stopped. What the log no longer has is an error and never left out.
+where this one stopped. What the log no longer has is an error and never left out, also if it went after the range was
+fixed: a range says which partition it is of, not only which name that has.
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kolk.client.changelog import Changelog
 from kolk.client.table import Table
-from kolk.errors import InvalidArgument, OffsetOutOfRange
+from kolk.errors import InvalidArgument, OffsetOutOfRange, PartitionDropped
 from kolk.model.partition import PARTITIONS, matching, partition_of
 from kolk.model.predicate import Predicate
 from kolk.model.table import check_partitions_only
 from kolk.spark.forms import Form, formed
+from kolk.spark.log_slices import changes_of, dropped
+from kolk.spark.offsets import LogSlice, numbers
 from kolk.spark.places import EARLIEST, LATEST, Moment, place_of
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Some of a bucket's log; ``stop`` is the first offset that is not read."""
-
-    bucket: str
-    start: int
-    stop: int
-
-
-def ranges_of(table: Table, where: Predicate | None, start: str | None, stop: str | None) -> list[Range]:
+def ranges_of(table: Table, where: Predicate | None, start: str | None, stop: str | None) -> list[LogSlice]:
     """What is read of each bucket, those left out of which nothing is."""
     check_partitions_only(table.info, where)
     service, info = table.link.service, table.info
-    bounds = {name: found for name, found in service.bounds(info.id).items() if name != PARTITIONS}
+    all_bounds = service.bounds(info.id)
+    bounds = {name: found for name, found in all_bounds.items() if name != PARTITIONS}
     if where is not None:
         names = list(dict.fromkeys(partition_of(bucket) for bucket in bounds))
         wanted = set(matching(info.partition_columns, names, where))
@@ -45,25 +38,41 @@ def ranges_of(table: Table, where: Predicate | None, start: str | None, stop: st
     for bucket in bounds:
         _check(bucket, starts[bucket], lows[bucket], highs[bucket])
         _check(bucket, stops[bucket], 0, highs[bucket])
-    found = [Range(bucket, starts[bucket], stops[bucket]) for bucket in bounds]
-    return [each for each in found if each.start < each.stop]
+    wanted = {bucket: (starts[bucket], stops[bucket]) for bucket in bounds if starts[bucket] < stops[bucket]}
+    return sliced(table, wanted, all_bounds.get(PARTITIONS, (0, 0))[1])
 
 
-def changes(table: Table, ranges: Sequence[Range], form: Form) -> Generator[pa.RecordBatch, None, None]:
+def sliced(table: Table, ranges: Mapping[str, tuple[int, int]], place: int) -> list[LogSlice]:
+    """Ranges of buckets as slices of the partitions that had these names at a place in their record."""
+    made: dict[str, int] = {}
+    if table.info.is_partitioned:
+        made = numbers((partition_of(bucket) for bucket in ranges), place, table.partitions())
+    found: list[LogSlice] = []
+    for bucket, (start, stop) in ranges.items():
+        partition = partition_of(bucket)
+        if partition and partition not in made:
+            raise dropped(bucket)
+        found.append(LogSlice(bucket=bucket, partition=made.get(partition, 0), start=start, stop=stop))
+    return found
+
+
+def changes(table: Table, ranges: Sequence[LogSlice], form: Form) -> Generator[pa.RecordBatch, None, None]:
     """The changes of some ranges in a form, in the version of the schema that the table handle speaks."""
-    if not ranges:
-        return
-    log = Changelog(
-        table.link,
-        table.info,
-        start={each.bucket: each.start for each in ranges},
-        stop={each.bucket: each.stop for each in ranges},
-        buckets=[each.bucket for each in ranges],
-        schema=table.schema.id,
-    )
-    with log:
-        for batch in log:
+    try:
+        for batch in changes_of(table, ranges, table.schema.id):
             yield formed(batch, form)
+    except OffsetOutOfRange as error:
+        raise OffsetOutOfRange(
+            f"changes that this frame is to show are gone ({error}): the log was trimmed, or the table truncated, since"
+            " its range was fixed. Nothing is left out: read the whole table, and the changelog from there on"
+        ) from error
+    except PartitionDropped as error:
+        raise PartitionDropped(
+            f"{error}: a frame shows the changes of one range, however often it is read, and those of this partition"
+            " are gone; load() it again to read the range as the table has it now",
+            error.partition,
+            error.unread,
+        ) from error
 
 
 def _places(table: Table, text: str, option: str, lows: dict[str, int], highs: dict[str, int]) -> dict[str, int]:

@@ -32,7 +32,8 @@ from kolk.runtime.rng import Rng
 from kolk.spark import connections
 from kolk.spark.asking import CHANGELOG, LEASE, SNAPSHOT, Asked
 from kolk.spark.batches import regrouped
-from kolk.spark.changes import Range, changes, ranges_of
+from kolk.spark.changes import changes, ranges_of
+from kolk.spark.offsets import LogSlice
 from kolk.spark.options import Options
 from kolk.spark.runs import nonce_of, this_run
 from kolk.spark.types import arrow_schema
@@ -53,7 +54,7 @@ class Share:
     plan: str
     table: int
     schema_id: int
-    ranges: tuple[Range, ...] | None = None
+    ranges: tuple[LogSlice, ...] | None = None
 
 
 class Reader(DataSourceReader):

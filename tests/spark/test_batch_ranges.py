@@ -1,0 +1,111 @@
+"""A batch read shows exactly what was fixed for it, or says what is gone, whatever happens to the log in between.
+
+Without Spark: the parts of a frame are planned once and read as often as one likes, as Spark does.
+"""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from kolk import Column, Schema
+from kolk.errors import OffsetOutOfRange, PartitionDropped
+from kolk.spark import reading
+from kolk.spark.asking import Asked
+from kolk.spark.connections import table as opened
+from kolk.spark.options import Options
+from kolk.spark.types import arrow_schema
+
+ROWS = [Column("day", "string", nullable=False), Column("id", "bigint", nullable=False)]
+KEYED = Schema(ROWS, primary_key=["day", "id"])
+
+
+class Frame:
+    """What ``load()`` gives, with its plan, which stays."""
+
+    def __init__(self, **options):
+        self.options = Options.parse(options)
+        self.schema = Asked.of(self.options, opened(self.options).info).schema
+        self.shares = reading.planned(self.options, self.schema)
+
+    def read(self, run="one", shares=None):
+        found = [
+            batch for share in shares or self.shares for batch in reading.read(self.options, self.schema, share, run)
+        ]
+        return pa.Table.from_batches(found, arrow_schema(self.schema)).to_pylist()
+
+    def ids(self, run="one"):
+        return sorted(row["id"] for row in self.read(run))
+
+
+@pytest.fixture
+def frame(server, name):
+    """A frame of this test's table."""
+
+    def make(**options):
+        return Frame(url=server.url, table=name, **options)
+
+    return make
+
+
+@pytest.fixture
+def changes(frame):
+    """A frame of its changelog."""
+
+    def make(**options):
+        return frame(source="changelog", **options)
+
+    return make
+
+
+@pytest.fixture
+def days(db, name):
+    return db.create_table(name, KEYED, buckets=2, partition_by=["day"])
+
+
+def put(table, day, ids):
+    table.put([{"day": day, "id": each} for each in ids])
+
+
+def ends(table):
+    return {name: end for name, (_, end) in table.link.service.bounds(table.info.id).items()}
+
+
+# --- ranges of a changelog
+
+
+def test_a_range_is_of_the_partition_that_was_planned_and_not_of_another_with_its_name(days, changes):
+    put(days, "1", range(10))
+    put(days, "2", range(20, 25))
+    planned = changes()
+    assert planned.ids() == [*range(10), *range(20, 25)]
+
+    days.drop_partition(day="1")
+    with pytest.raises(PartitionDropped, match=r"day=1 was dropped.*load\(\) it again"):
+        planned.read()
+    put(days, "1", range(50, 80))
+    with pytest.raises(PartitionDropped, match=r"day=1 was dropped.*load\(\) it again"):
+        planned.read()
+
+    assert changes().ids() == [*range(20, 25), *range(50, 80)]
+
+
+def test_a_range_whose_end_the_log_has_lost_is_an_error(days, changes):
+    put(days, "1", range(10))
+    planned = changes(parallelism="1")
+    (share,) = planned.shares
+    longer = replace(share, ranges=tuple(replace(each, stop=each.stop + 1) for each in share.ranges))
+
+    with pytest.raises(OffsetOutOfRange, match=r"has lost what was not synced.*Nothing is left out"):
+        planned.read(shares=[longer])
+
+
+def test_a_range_that_is_trimmed_after_it_was_fixed_is_an_error(db, name, changes):
+    table = db.create_table(name, Schema(ROWS), buckets=1)
+    put(table, "1", range(10))
+    planned = changes()
+
+    table.truncate()
+
+    with pytest.raises(OffsetOutOfRange, match="since its range was fixed"):
+        planned.read()
