@@ -115,6 +115,14 @@ def test_a_log_table_has_no_snapshots():
         asked(kolk.Schema([kolk.Column("id", "bigint")]), source="snapshot")
 
 
+@pytest.mark.parametrize("options", [{"limit": "3", "where": "v = 1"}, {"limit": "1000001"}])
+def test_last_rows_that_a_log_table_cannot_show_are_refused_before_a_task_starts(options):
+    log = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "bigint")])
+
+    with pytest.raises(InvalidArgument, match="leave it out|partition"):
+        asked(log, **options)
+
+
 def test_a_changelog_has_its_own_columns_unless_some_are_chosen():
     own = ["_change_type", "_commit_version", "_commit_timestamp", "_bucket"]
 
