@@ -109,3 +109,58 @@ def test_a_range_that_is_trimmed_after_it_was_fixed_is_an_error(db, name, change
 
     with pytest.raises(OffsetOutOfRange, match="since its range was fixed"):
         planned.read()
+
+
+# --- the moment of a log table
+
+
+@pytest.fixture
+def logged(db, name):
+    return db.create_table(name, Schema(ROWS), buckets=3)
+
+
+@pytest.mark.parametrize("limit", [{}, {"limit": "5"}])
+def test_the_moment_of_a_log_table_is_gone_once_its_rows_are(logged, frame, limit):
+    """Else a task that is tried again would show fewer rows than the others: of another moment, without a word."""
+    put(logged, "1", range(20))
+    planned = frame(parallelism="2", **limit)
+    first = planned.ids("one")
+
+    logged.truncate()
+    put(logged, "1", range(50, 53))
+
+    with pytest.raises(OffsetOutOfRange, match=r"is gone.*Run the action again"):
+        planned.read("one")
+    assert len(first) == (5 if limit else 20)
+    assert planned.ids("two") == [50, 51, 52]
+
+
+def test_what_is_written_after_the_moment_of_a_log_table_is_not_shown(logged, frame):
+    planned = frame(parallelism="2")
+    assert planned.ids("none") == []
+    put(logged, "1", range(20))
+    assert planned.ids("one") == list(range(20))
+    put(logged, "1", range(20, 40))
+
+    assert (planned.ids("none"), planned.ids("one")) == ([], list(range(20)))
+    assert planned.ids("two") == list(range(40))
+
+
+@pytest.mark.parametrize("limit", [{}, {"limit": "5"}])
+def test_a_partition_of_a_log_table_is_the_one_of_the_moment_or_nothing_is_read(db, name, frame, limit):
+    table = db.create_table(name, Schema(ROWS), buckets=2, partition_by=["day"])
+    put(table, "1", range(3))
+    put(table, "2", range(20, 22))
+    planned, other = frame(parallelism="2", **limit), frame(where="day = '2'", **limit)
+    assert planned.ids() == [0, 1, 2, 20, 21]
+    assert other.ids() == [20, 21]
+
+    table.drop_partition(day="1")
+    with pytest.raises(PartitionDropped, match=r"day=1.*Run the action again"):
+        planned.read()
+    put(table, "1", range(50, 52))
+    with pytest.raises(PartitionDropped, match=r"day=1.*Run the action again"):
+        planned.read()
+
+    assert other.ids() == [20, 21], "what it does not read does not concern it"
+    assert planned.ids("two") == [20, 21, 50, 51]

@@ -409,6 +409,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     first: ScanPart | None = None
     pins: dict[str, int] | None = None
     consistent: bool = True
+    starts: dict[str, int] | None = None
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
