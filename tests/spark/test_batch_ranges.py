@@ -3,6 +3,7 @@
 Without Spark: the parts of a frame are planned once and read as often as one likes, as Spark does.
 """
 
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -109,6 +110,74 @@ def test_a_range_that_is_trimmed_after_it_was_fixed_is_an_error(db, name, change
 
     with pytest.raises(OffsetOutOfRange, match="since its range was fixed"):
         planned.read()
+
+
+# --- from offsets that were kept
+
+
+@pytest.fixture
+def kept(days, changes):
+    """Two days, of which three ids of each are read, and two are not."""
+    for day, ids in (("1", (0, 1, 2)), ("2", (20, 21, 22))):
+        put(days, day, ids)
+    offsets = json.dumps(ends(days))
+    for day, ids in (("1", (3, 4)), ("2", (23, 24))):
+        put(days, day, ids)
+    assert changes(start=offsets).ids() == [3, 4, 23, 24]
+    return offsets
+
+
+def test_what_a_dropped_partition_had_unread_is_missed_loudly_or_on_purpose(days, changes, kept):
+    days.drop_partition(day="1")
+    for _ in range(2):
+        with pytest.raises(PartitionDropped, match=r"day=1 of .* 2 changes unread.*'ignore'") as error:
+            changes(start=kept)
+        assert (error.value.partition, error.value.unread) == ("day=1", 2)
+        assert changes(start=kept, where="day = '2'").ids() == [23, 24], "what it does not read does not concern it"
+        put(days, "1", [50])
+
+    assert changes(start=kept, **{"dropped-partitions": "ignore"}).ids() == [23, 24, 50]
+
+
+def test_a_partition_that_was_read_to_its_end_may_go(days, changes, kept):
+    offsets = json.dumps(ends(days))
+    days.drop_partition(day="1")
+    put(days, "1", [50])
+    put(days, "3", [70])
+
+    assert changes(start=offsets).ids() == [50, 70]
+
+
+def test_a_partition_that_came_and_went_unread_is_missed_too(days, changes, kept):
+    put(days, "3", [70])
+    days.drop_partition(day="3")
+
+    with pytest.raises(PartitionDropped, match="day=3"):
+        changes(start=kept)
+
+
+def test_a_range_between_kept_offsets_has_the_partitions_of_its_time(days, changes, kept):
+    """The next range begins where this one ends, so what came later must not be in both."""
+    stop = json.dumps(ends(days))
+    put(days, "1", [5])
+    put(days, "3", [70])
+
+    assert changes(start=kept, stop=stop).ids() == [3, 4, 23, 24]
+    assert changes(start=stop).ids() == [5, 70]
+    assert changes(start=stop, stop=kept).ids() == []
+    days.drop_partition(day="2")
+    put(days, "2", range(80, 90))
+    with pytest.raises(PartitionDropped, match="day=2"):
+        changes(start=kept, stop=stop)
+    assert changes(start=kept, stop=stop, **{"dropped-partitions": "ignore"}).ids() == [3, 4]
+    assert changes(stop=stop).ids() == [0, 1, 2, 3, 4], "the earliest is what there still is"
+
+
+def test_a_planned_range_passes_over_a_partition_that_is_dropped_later_if_it_is_told_to(days, changes, kept):
+    planned = changes(start=kept, **{"dropped-partitions": "ignore"})
+    days.drop_partition(day="1")
+
+    assert planned.ids() == [23, 24]
 
 
 # --- the moment of a log table

@@ -119,7 +119,7 @@ def test_a_log_table_has_no_snapshots():
 def test_last_rows_that_a_log_table_cannot_show_are_refused_before_a_task_starts(options):
     log = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "bigint")])
 
-    with pytest.raises(InvalidArgument, match="leave it out|partition"):
+    with pytest.raises(InvalidArgument, match=r"leave it out|partition"):
         asked(log, **options)
 
 

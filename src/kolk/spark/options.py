@@ -79,9 +79,9 @@ _STREAM = (
     Option("follower", "readStream", "a name of its own", "in whose name the query holds the log that it has to read"),
     Option(
         "dropped-partitions",
-        "readStream",
+        "read",
         "`fail`",
-        "what to do about a partition that was dropped before it was read: `fail`, or `ignore` what is lost",
+        "what to do about a partition that was dropped before its changes were read: `fail`, or `ignore` what is lost",
     ),
 )
 _WRITE = (
@@ -217,6 +217,11 @@ class Options:
     def seconds(self, name: str, default: str) -> float:
         """A time, such as ``10m`` or a number of seconds."""
         return seconds_of(_duration(self.text(name) or default), f"the option {name!r}")
+
+
+def passes_over_dropped(options: Options) -> bool:
+    """Whether a read goes on without what a partition had that was dropped before it was read."""
+    return options.choice("dropped-partitions", ("fail", "ignore")) == "ignore"
 
 
 def replaces_first(options: Options) -> bool:

@@ -32,10 +32,10 @@ from kolk.runtime.rng import Rng
 from kolk.spark import connections
 from kolk.spark.asking import CHANGELOG, LEASE, SNAPSHOT, Asked
 from kolk.spark.batches import regrouped
-from kolk.spark.changes import changes, ranges_of, sliced
+from kolk.spark.changes import changes, made_at, ranges_of, sliced
 from kolk.spark.log_slices import changes_of
 from kolk.spark.offsets import LogSlice
-from kolk.spark.options import Options
+from kolk.spark.options import Options, passes_over_dropped
 from kolk.spark.runs import nonce_of, this_run
 from kolk.spark.types import arrow_schema
 
@@ -83,7 +83,13 @@ def planned(options: Options, schema: StructType) -> list[Share]:
     asked.check(schema)
     first = Share(0, 1, f"{Rng().id128():032x}", table.info.id, table.schema.id)
     if asked.kind == CHANGELOG:
-        ranges = ranges_of(table, asked.where, options.text("start"), options.text("stop"))
+        ranges = ranges_of(
+            table,
+            asked.where,
+            options.text("start"),
+            options.text("stop"),
+            passes_over_dropped=passes_over_dropped(options),
+        )
         count = _count(options, len(ranges))
         return [
             replace(first, number=number, count=count, ranges=tuple(ranges[number::count])) for number in range(count)
@@ -99,7 +105,7 @@ def read(options: Options, schema: StructType, share: Share, run: str) -> Genera
     table = _as_planned(connections.table(options), share)
     asked = Asked.of(options, table.info)
     if share.ranges is not None:
-        pages = changes(table, share.ranges, asked.form)
+        pages = changes(table, share.ranges, asked.form, passes_over_dropped=passes_over_dropped(options))
     elif table.info.is_log:
         pages = _logged(table, asked, _request(table, options, schema, asked, run), share)
     else:
@@ -131,7 +137,8 @@ def _logged(table: Table, asked: Asked, request: ScanRequest, share: Share) -> G
     keeps it for them, so what is gone when it is read takes the moment with it."""
     cut = table.link.service.open_scan(table.info.id, replace(request, limit=None, names=None, where=None))
     try:
-        slices = sliced(table, _ranges(table, asked, cut), cut.offsets.get(PARTITIONS, 0))
+        ranges = _ranges(table, asked, cut)
+        slices = sliced(ranges, made_at(table, ranges, cut.offsets.get(PARTITIONS, 0)))
         if asked.limit is not None:
             found = list(changes_of(table, slices, table.schema.id))
             yield from last_of(found, table.schema.arrow_of(request.names), asked.limit).to_batches()
