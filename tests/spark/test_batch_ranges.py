@@ -5,6 +5,7 @@ Without Spark: the parts of a frame are planned once and read as often as one li
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from kolk import Column, Schema
 from kolk.errors import OffsetOutOfRange, PartitionDropped
 from kolk.spark import reading
 from kolk.spark.asking import Asked
+from kolk.spark.changes import ranges_of
 from kolk.spark.connections import table as opened
 from kolk.spark.options import Options
 from kolk.spark.types import arrow_schema
@@ -178,6 +180,35 @@ def test_a_planned_range_passes_over_a_partition_that_is_dropped_later_if_it_is_
     days.drop_partition(day="1")
 
     assert planned.ids() == [23, 24]
+
+
+# --- times
+
+
+class Growing:
+    """A service whose table is written to between two questions."""
+
+    def __init__(self, service, grow):
+        self._service, self._grow = service, grow
+
+    def __getattr__(self, name):
+        return getattr(self._service, name)
+
+    def offsets_at(self, *args, **more):
+        self._grow()
+        return self._service.offsets_at(*args, **more)
+
+
+def test_a_time_to_come_is_where_the_log_ends_now_however_busy_the_table_is(db, name):
+    table = db.create_table(name, Schema(ROWS), buckets=1)
+    put(table, "1", range(5))
+    growing = SimpleNamespace(service=Growing(table.link.service, lambda: put(table, "1", range(3))))
+    asked = SimpleNamespace(link=growing, info=table.info, name=table.name)
+
+    (found,) = ranges_of(asked, None, None, "2999-01-01T00:00:00Z")
+
+    assert (found.start, found.stop) == (0, 5)
+    assert ranges_of(asked, None, "2999-01-01T00:00:00Z", None) == []
 
 
 # --- the moment of a log table

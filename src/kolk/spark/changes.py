@@ -150,7 +150,8 @@ def _offsets(logs: _Logs, asked: Place, there: Collection[str]) -> dict[str, int
         return named if _is_of_a_place(logs, asked) else {name: at for name, at in named.items() if name in there}
     if isinstance(asked, Moment):
         found = logs.table.link.service.offsets_at(logs.table.info.id, asked.ms)
-        return {name: at for name, at in found.items() if name in there}
+        # The logs have grown since their ends were asked for, and a time to come is where they end now.
+        return {name: min(at, logs.highs[name]) for name, at in found.items() if name in there}
     ends = logs.lows if asked == EARLIEST else logs.highs
     return {bucket: ends[bucket] for bucket in there}
 
