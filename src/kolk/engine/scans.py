@@ -42,7 +42,7 @@ class Scans:
         config: EngineConfig,
     ) -> None:
         self.sessions = ScanSessions(config, clock)
-        self.nonces = Nonces(self.sessions, meta, clock)
+        self.nonces = Nonces(self.sessions, meta, clock, config.scan_shared_ttl_seconds)
         self._cutting = cutting
         self._clock = clock
         self._rng = rng
