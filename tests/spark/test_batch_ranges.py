@@ -3,6 +3,7 @@
 Without Spark: the parts of a frame are planned once and read as often as one likes, as Spark does.
 """
 
+import datetime
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -209,6 +210,35 @@ def test_a_time_to_come_is_where_the_log_ends_now_however_busy_the_table_is(db, 
 
     assert (found.start, found.stop) == (0, 5)
     assert ranges_of(asked, None, "2999-01-01T00:00:00Z", None) == []
+
+
+def test_a_time_of_which_the_log_has_lost_changes_is_an_error_and_a_later_one_is_not(db, name, changes):
+    table = db.create_table(name, Schema(ROWS), buckets=1)
+    put(table, "1", range(5))
+    (last,) = {row["_commit_timestamp"] for row in changes().read()}
+    table.truncate()
+    later = (last + datetime.timedelta(milliseconds=1)).isoformat()
+
+    with pytest.raises(OffsetOutOfRange, match=r"lost changes.*'earliest'"):
+        changes(start=last.isoformat())
+    assert changes(start=later).ids() == [], "the trimmed ones are older, though nothing else is there"
+    put(table, "1", [7])
+    with pytest.raises(OffsetOutOfRange, match=r"lost changes.*'earliest'"):
+        changes(start=last.isoformat())
+    assert changes(start=later).ids() == changes().ids() == [7]
+    assert changes(start="earliest", stop=last.isoformat()).ids() == []
+
+
+def test_a_time_does_not_concern_partitions_that_are_not_read(db, name, changes):
+    table = db.create_table(name, Schema(ROWS), buckets=1, partition_by=["day"], options={"table.log.ttl": "1d"})
+    put(table, "1", range(5))
+    (first,) = {row["_commit_timestamp"].isoformat() for row in changes().read()}
+    table.truncate()
+    put(table, "2", [20])
+
+    with pytest.raises(OffsetOutOfRange, match="day=1"):
+        changes(start=first)
+    assert changes(start=first, where="day = '2'").ids() == [20]
 
 
 # --- the moment of a log table

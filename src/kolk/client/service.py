@@ -301,6 +301,10 @@ class Service(Protocol):
         """The first offset of every bucket committed at or after this time."""
         ...
 
+    def offsets_since(self, table: TableId, timestamp_ms: int) -> dict[str, int | None]:
+        """The same; None for a bucket whose log may not have all that was committed since."""
+        ...
+
     def open_changes(
         self,
         table: TableId,

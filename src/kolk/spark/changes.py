@@ -49,12 +49,12 @@ def ranges_of(
         return []  # it begins after its end
     made = made_at(table, logs.highs, until)
     there = [bucket for bucket in logs.highs if not table.info.is_partitioned or partition_of(bucket) in made]
-    stops = {bucket: logs.highs[bucket] for bucket in there} | _offsets(logs, last, there)
+    stops = {bucket: logs.highs[bucket] for bucket in there} | _offsets(logs, last, there, is_start=False)
     starts = {bucket: logs.lows[bucket] for bucket in there}
     if isinstance(first, Offsets) and _is_of_a_place(logs, first):
         starts |= _since(logs, first.by_bucket, until, passes_over_dropped=passes_over_dropped)
     else:
-        starts |= _offsets(logs, first, there)
+        starts |= _offsets(logs, first, there, is_start=True)
     for bucket in there:
         _check(bucket, starts[bucket], logs.lows[bucket], logs.highs[bucket])
         _check(bucket, stops[bucket], 0, logs.highs[bucket])
@@ -143,17 +143,28 @@ def _place(logs: _Logs, asked: Place) -> int:
     return logs.place
 
 
-def _offsets(logs: _Logs, asked: Place, there: Collection[str]) -> dict[str, int]:
+def _offsets(logs: _Logs, asked: Place, there: Collection[str], *, is_start: bool) -> dict[str, int]:
     """The offsets that are meant, of buckets that there are; those that somebody has kept may be of others too."""
     if isinstance(asked, Offsets):
         named = {bucket: offset for bucket, offset in asked.by_bucket.items() if bucket != PARTITIONS}
         return named if _is_of_a_place(logs, asked) else {name: at for name, at in named.items() if name in there}
     if isinstance(asked, Moment):
-        found = logs.table.link.service.offsets_at(logs.table.info.id, asked.ms)
+        service, id = logs.table.link.service, logs.table.info.id
+        found = _complete(service.offsets_since(id, asked.ms), there) if is_start else service.offsets_at(id, asked.ms)
         # The logs have grown since their ends were asked for, and a time to come is where they end now.
         return {name: min(at, logs.highs[name]) for name, at in found.items() if name in there}
     ends = logs.lows if asked == EARLIEST else logs.highs
     return {bucket: ends[bucket] for bucket in there}
+
+
+def _complete(found: Mapping[str, int | None], there: Collection[str]) -> dict[str, int]:
+    lacking = next((bucket for bucket, offset in found.items() if offset is None and bucket in there), None)
+    if lacking is not None:
+        raise OffsetOutOfRange(
+            f"the log of bucket {lacking!r} was trimmed, and may have lost changes that were committed at the time of"
+            f" 'start' or later; read what is left with .option('start', 'earliest'), or from a later time, or {_WHOLE}"
+        )
+    return {bucket: offset for bucket, offset in found.items() if offset is not None}
 
 
 def _since(logs: _Logs, given: Mapping[str, int], until: int, *, passes_over_dropped: bool) -> dict[str, int]:
