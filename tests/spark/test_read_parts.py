@@ -32,6 +32,12 @@ def test_all_tasks_and_plans_of_one_execution_are_one_run():
     assert run(stage=1, plan="p", execution="7", tags=TAGS) == run(stage=2, plan="q", execution="7", tags=TAGS)
 
 
+def test_the_order_of_the_tags_of_a_job_does_not_matter():
+    tags = [TAGS, TAGS.replace("3403", "3402"), "mine"]
+
+    assert run(execution="7", tags=",".join(tags)) == run(execution="7", tags=",".join(reversed(tags)))
+
+
 @pytest.mark.parametrize(
     "other",
     [

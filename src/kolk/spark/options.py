@@ -81,7 +81,7 @@ _STREAM = (
         "dropped-partitions",
         "read",
         "`fail`",
-        "what to do about a partition that was dropped before its changes were read: `fail`, or `ignore` what is lost",
+        "what to do about a partition that was dropped before it was read: `fail`, or `ignore` what is lost",
     ),
 )
 _WRITE = (
