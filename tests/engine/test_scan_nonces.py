@@ -157,10 +157,46 @@ def test_what_is_remembered_of_a_nonce_is_little(scan_bench):
     bench.clock.advance(seconds=TTL)
     bench.engine.reap()
 
-    assert all(future.result().empty is None for future in bench.scans.nonces._given.values())
+    assert not bench.scans.nonces._answers
     empty = bench.open(nonce="empty", where="id = 1", limit=0)
     assert empty.id == ""
     assert (ME, "empty") not in bench.scans.nonces._given
+
+
+def test_the_answer_of_a_shared_scan_without_rows_is_kept_for_its_time_after_its_last_use(scan_bench):
+    """As long as a session would be, and no longer: it has the offsets of every bucket."""
+    bench = scan_bench(rows=0)
+    one = bench.open(nonce="n", is_shared=True, ttl_seconds=60.0)
+    bench.put([1])
+    for _ in range(3):
+        bench.clock.advance(seconds=60)
+        bench.engine.reap()
+        assert bench.open(nonce="n", is_shared=True, ttl_seconds=60.0) == one
+
+    bench.clock.advance(seconds=60, ms=1)
+    for _ in range(2):
+        with pytest.raises(UnknownOrExpiredScan, match=LOST) as error:
+            bench.open(nonce="n", is_shared=True, ttl_seconds=60.0)
+        assert error.value.reason == "ttl"
+        bench.engine.reap()
+    assert not bench.scans.nonces._answers
+    assert bench.scans.nonces._offsets == 0
+
+
+def test_the_answers_of_scans_without_rows_have_a_limit_in_all(scan_bench, monkeypatch):
+    """Whoever comes too late for one that had to go is told so, and never shown another moment."""
+    monkeypatch.setattr(nonces, "OFFSETS_MAX", 20)
+    bench = scan_bench(buckets=8, rows=0)
+    first = bench.open(nonce="first", is_shared=True)
+    bench.open(nonce="second", is_shared=True)
+    assert bench.open(nonce="first", is_shared=True) == first
+    bench.put([1, 2, 3])
+    bench.open(nonce="third", is_shared=True, where="id = 77", limit=0)
+
+    assert bench.open(nonce="first", is_shared=True) == first
+    with pytest.raises(UnknownOrExpiredScan, match=LOST):
+        bench.open(nonce="second", is_shared=True)
+    assert bench.scans.nonces._offsets == 16
 
 
 def test_old_nonces_leave_the_folder_after_a_day(scanned):

@@ -32,6 +32,12 @@ def test_all_tasks_and_plans_of_one_execution_are_one_run():
     assert run(stage=1, plan="p", execution="7", tags=TAGS) == run(stage=2, plan="q", execution="7", tags=TAGS)
 
 
+def test_the_order_of_the_tags_of_a_job_does_not_matter():
+    tags = [TAGS, TAGS.replace("3403", "3402"), "mine"]
+
+    assert run(execution="7", tags=",".join(tags)) == run(execution="7", tags=",".join(reversed(tags)))
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -114,6 +120,14 @@ def test_what_is_said_wrongly_is_told(options, text):
 def test_a_log_table_has_no_snapshots():
     with pytest.raises(InvalidArgument, match="log table"):
         asked(kolk.Schema([kolk.Column("id", "bigint")]), source="snapshot")
+
+
+@pytest.mark.parametrize("options", [{"limit": "3", "where": "v = 1"}, {"limit": "1000001"}])
+def test_last_rows_that_a_log_table_cannot_show_are_refused_before_a_task_starts(options):
+    log = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "bigint")])
+
+    with pytest.raises(InvalidArgument, match=r"leave it out|partition"):
+        asked(log, **options)
 
 
 def test_a_changelog_has_its_own_columns_unless_some_are_chosen():

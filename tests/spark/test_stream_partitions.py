@@ -7,6 +7,7 @@ import pytest
 from kolk import Column, Schema
 from kolk.errors import InvalidArgument, LeaseLost, OffsetOutOfRange, PartitionDropped
 from kolk.spark.limits import Limits
+from kolk.spark.log_slices import changes_of
 
 DAYS = Schema(
     [Column("day", "string", nullable=False), Column("id", "bigint", nullable=False), Column("v", "bigint")],
@@ -306,7 +307,7 @@ def test_a_partition_that_is_made_anew_under_a_task_spoils_what_it_has_read(days
     stream = query(start="earliest", changes="cdc")
     stream.trigger()
     (part,) = [each for each in stream.parts(0) if each.slices][:1]
-    reading = stream.for_tasks.read(part)
+    reading = changes_of(days, part.slices, days.schema.id)
     next(reading)
     days.drop_partition(day="1")
     put_days(days, "1", range(50, 70))

@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import index
-from typing import Self, TypeVar
+from typing import Self
 
 import pyarrow as pa
 
@@ -27,8 +27,8 @@ from kolk.model.partition import (
     PartitionEvent,
     PartitionEventKind,
     after,
-    matching,
     partition_of,
+    selected,
 )
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Schema
@@ -39,7 +39,6 @@ Start = Mapping[str, int] | str | datetime.datetime | None
 _PATIENCE_SECONDS = 1.0
 """How long a follower waits at most before it looks whether it was closed."""
 COMMIT_INTERVAL_SECONDS = 5.0
-T = TypeVar("T")
 
 
 def ignored(event: PartitionEvent) -> None:
@@ -92,11 +91,11 @@ class Changelog:
         self._last_schema_id = self._shown_as or info.schema.id
         interval = _interval(follower, buckets, where, commit_interval)
         check_partitions_only(info, where)
-        bounds = _selected(info, service.bounds(info.id), where)
+        bounds = selected(info.partition_columns, service.bounds(info.id), where)
         chosen = _chosen(buckets, bounds)
-        start = _selected(info, start, where) if isinstance(start, Mapping) else start
+        start = selected(info.partition_columns, start, where) if isinstance(start, Mapping) else start
         starts = _starts(start, bounds, service, info)
-        stop = _selected(info, stop, where) if isinstance(stop, Mapping) else stop
+        stop = selected(info.partition_columns, stop, where) if isinstance(stop, Mapping) else stop
         if buckets is not None and PARTITIONS in {**starts, **(stop or {})}:
             there = service.partitions(info.id)
             starts, stop = _without_former(starts, there), _without_former(stop or {}, there)
@@ -249,15 +248,6 @@ def _interval(
             "a follower follows the whole table; leave buckets and where out, or keep offsets without a name"
         )
     return None if given is None else seconds_of(given, "commit_interval")
-
-
-def _selected(info: TableInfo, of_buckets: Mapping[str, T], where: Predicate | None) -> Mapping[str, T]:
-    """What there is for buckets whose partitions a predicate selects, and for the record of partitions."""
-    if where is None:
-        return of_buckets
-    names = list(dict.fromkeys(partition_of(bucket) for bucket in of_buckets if "=" in bucket))
-    wanted = {"", *matching(info.partition_columns, names, where)}
-    return {bucket: value for bucket, value in of_buckets.items() if partition_of(bucket) in wanted}
 
 
 def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:

@@ -357,6 +357,10 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         """See ``Service``."""
         return self._act(m.OffsetsAt(table=table, timestamp_ms=timestamp_ms))
 
+    def offsets_since(self, table: TableId, timestamp_ms: int) -> dict[str, int | None]:
+        """See ``Service``."""
+        return self._act(m.OffsetsAt(table=table, timestamp_ms=timestamp_ms, complete=True))
+
     def open_changes(
         self,
         table: TableId,

@@ -30,6 +30,7 @@ class KeptPages:
         self.resumed = self._pages.resumed
         self.pins = self._pages.pins
         self.is_consistent = self._pages.is_consistent
+        self.starts = self._pages.starts
 
     def next(self) -> ScanPage | None:
         """See ``ScanPages``."""

@@ -1,6 +1,6 @@
 """A scan of a log table: its last rows. It has no rows by key to pin, and its changelog holds all of it already."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ class LastRows:
         self.resumed: Resumed | None = None
         self.pins: dict[str, int] | None = None
         self.is_consistent = True
+        self.starts: dict[str, int] = {}
         self._rows: pa.Table | None = rows
 
     def next(self) -> ScanPage | None:
@@ -41,17 +42,14 @@ class LastRows:
         """See ``ScanPages``; nothing is held."""
 
 
-def last_rows(link: Link, info: TableInfo, request: ScanRequest, until: Mapping[str, int] | None = None) -> LastRows:
-    """The last rows of a log table, or of some buckets, by the time of their commit; within a bucket in its order. They
-    are those before the offsets of ``until``, if it is given, and else before the present ends."""
+def last_rows(link: Link, info: TableInfo, request: ScanRequest) -> LastRows:
+    """The last rows of a log table, or of some buckets, by the time of their commit; within a bucket in its order."""
     if request.limit is None or request.limit > ROWS_MAX:
         raise InvalidArgument(
             f"{info.name} is a log table, and a scan of it shows its last rows: give limit= up to {ROWS_MAX:,}, or read"
             " it with table.changelog()"
         )
     bounds = link.service.bounds(info.id)
-    if until is not None:
-        bounds = {name: (min(start, until[name]), until[name]) for name, (start, _) in bounds.items() if name in until}
     ends = {name: end for name, (_, end) in bounds.items()}
     starts = {name: max(start, end - request.limit) for name, (start, end) in bounds.items() if name != PARTITIONS}
     places = {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
@@ -67,9 +65,13 @@ def last_rows(link: Link, info: TableInfo, request: ScanRequest, until: Mapping[
     )
     with log:
         batches = list(log)
-    shown = info.schema.arrow_of(request.names)
-    if not batches:
-        return LastRows(ends, pa.Table.from_batches([], shown))
-    rows = pa.Table.from_batches(batches)
-    order = pc.sort_indices(rows[_COMMIT_TIMESTAMP])[-request.limit :] if request.limit else pa.array([], pa.int64())
-    return LastRows(ends, rows.take(order).select(shown.names).cast(shown))
+    return LastRows(ends, last_of(batches, info.schema.arrow_of(request.names), request.limit))
+
+
+def last_of(changes: Sequence[pa.RecordBatch], shown: pa.Schema, limit: int) -> pa.Table:
+    """The last of some changes, by the time of their commit, as rows with these columns."""
+    if not changes:
+        return pa.Table.from_batches([], shown)
+    rows = pa.Table.from_batches(changes)
+    order = pc.sort_indices(rows[_COMMIT_TIMESTAMP])[-limit:] if limit else pa.array([], pa.int64())
+    return rows.take(order).select(shown.names).cast(shown)

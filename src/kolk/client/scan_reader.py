@@ -72,6 +72,7 @@ class RemoteScan:
         self.resumed = record.resumed
         self.pins = record.pins
         self.is_consistent = record.consistent
+        self.starts = record.starts or {}
         self._calls = calls
         self._retry = retry
         self._cursor = cursor

@@ -31,7 +31,8 @@ from kolk.model.write import Write
 class ScanPages(Protocol):
     """An open scan, for one reader. ``estimate`` is about how many rows there are, if anybody knows; ``resumed`` is
     what had been read before the token that it was opened at; ``pins`` are the snapshots that it shows, by bucket, None
-    for the living rows; ``is_consistent`` says that all buckets are of one moment."""
+    for the living rows; ``is_consistent`` says that all buckets are of one moment; ``starts`` is where the logs began,
+    of a log table that several readers have opened."""
 
     id: str
     offsets: dict[str, int]
@@ -40,6 +41,7 @@ class ScanPages(Protocol):
     resumed: Resumed | None
     pins: dict[str, int] | None
     is_consistent: bool
+    starts: dict[str, int]
 
     def next(self) -> ScanPage | None:
         """The next page; None at the end. A page without rows only says that the reading goes on."""
@@ -301,6 +303,10 @@ class Service(Protocol):
 
     def offsets_at(self, table: TableId, timestamp_ms: int) -> dict[str, int]:
         """The first offset of every bucket committed at or after this time."""
+        ...
+
+    def offsets_since(self, table: TableId, timestamp_ms: int) -> dict[str, int | None]:
+        """The same; None for a bucket whose log may not have all that was committed since."""
         ...
 
     def open_changes(

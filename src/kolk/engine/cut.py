@@ -114,7 +114,8 @@ class Cut:
 
     It stands for all buckets that it has an offset of, which are in order; ``buckets`` are those that are pinned.
     ``offsets`` is by public names, and has also the ``places`` that are no bucket's. ``pins`` are the snapshots that it
-    shows, by bucket; None if it shows the living rows.
+    shows, by bucket; None if it shows the living rows. ``starts`` is where the logs began, by public names, of a log
+    table, of which they are the rows.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class Cut:
         *,
         pins: Mapping[str, int] | None = None,
         is_consistent: bool = True,
+        starts: Mapping[BucketId, int] | None = None,
     ) -> None:
         self.pins = pins
+        self.starts = {bucket.name: start for bucket, start in (starts or {}).items()}
         self.is_consistent = is_consistent
         self.offsets = {**{bucket.name: offset for bucket, offset in offsets.items()}, **places}
         self.buckets = tuple(bucket for bucket, _ in views)

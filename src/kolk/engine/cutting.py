@@ -5,8 +5,8 @@ two of the views and no transaction is seen in part. Buckets that must recover d
 them. Of snapshots: they are pinned for as long as it takes to open views of them, and the views keep them afterwards.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count
 
 from kolk.codec.key import ROW_PREFIX
@@ -34,7 +34,8 @@ Pinning = Callable[[TableInfo, ScanRequest, str], AbstractContextManager[TablePi
 class Cutting:
     """Makes cuts. Thread-safe: it has no state, and what it touches has locks of its own.
 
-    That of a log table has no views, and is only how far each bucket goes: the log itself is all there is to read.
+    That of a log table has no views, and is only from where to where each bucket goes: the log itself is all there is
+    to read, and whoever reads it notices if some of it went since.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class Cutting:
                 if [tablet.bucket for tablet in tablets] == list(self._buckets(info, request)):
                     position = self._partitions.of(info).position if info.is_partitioned else None
                     if info.is_log:
-                        ends = {tablet.bucket: tablet.end for tablet in tablets}
-                        return self._made(schema, request, [], ends, position, None)
+                        bounds = self._bounds(tablets)
+                        starts = {bucket: start for bucket, (start, _) in bounds.items()}
+                        ends = {bucket: end for bucket, (_, end) in bounds.items()}
+                        return self._made(schema, request, [], ends, position, None, starts=starts)
                     estimate = sum(tablet.estimate() for tablet in tablets)
                     views = self._pin(tablets, self._span(info, schema, request))
                     offsets = {bucket: view.offset for bucket, view in views}
@@ -90,9 +93,7 @@ class Cutting:
         raise AssertionError("the last attempt succeeds")
 
     def _pin(self, tablets: Sequence[Tablet], span: tuple[bytes, bytes]) -> list[tuple[BucketId, View]]:
-        with self._gate.exclusive(), ExitStack() as held:
-            for tablet in tablets:
-                held.enter_context(tablet.held())
+        with self._alone(tablets):
             views: list[tuple[BucketId, View]] = []
             try:
                 for tablet in tablets:
@@ -101,6 +102,18 @@ class Cutting:
                 _close(views)
                 raise
             return views
+
+    def _bounds(self, tablets: Sequence[Tablet]) -> dict[BucketId, tuple[int, int]]:
+        with self._alone(tablets):
+            return {tablet.bucket: (tablet.log.start, tablet.end) for tablet in tablets}
+
+    @contextmanager
+    def _alone(self, tablets: Sequence[Tablet]) -> Iterator[None]:
+        """One moment of all these tablets: nobody puts, truncates, trims or commits within the block."""
+        with self._gate.exclusive(), ExitStack() as held:
+            for tablet in tablets:
+                held.enter_context(tablet.held())
+            yield
 
     # --- snapshots
 
@@ -159,6 +172,7 @@ class Cutting:
         *,
         pins: Mapping[str, int] | None = None,
         is_consistent: bool = True,
+        starts: Mapping[BucketId, int] | None = None,
     ) -> Cut:
         try:
             # A bucket without rows need not be kept; its offset says all there is.
@@ -181,6 +195,7 @@ class Cutting:
             self._chunk_rows,
             pins=pins,
             is_consistent=is_consistent,
+            starts=starts,
         )
 
     def _span(self, info: TableInfo, schema: Schema, request: ScanRequest) -> tuple[bytes, bytes]:

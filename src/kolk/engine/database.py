@@ -334,6 +334,10 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         """The first offset of every bucket that was committed at or after this time."""
         return self._logs.offsets_at(self._info(table), timestamp_ms)
 
+    def offsets_since(self, table: TableId, timestamp_ms: int) -> dict[str, int | None]:
+        """The same; None for a bucket whose log may not have all that was committed since."""
+        return self._logs.offsets_since(self._info(table), timestamp_ms)
+
     def open_changes(
         self,
         table: TableId,

@@ -51,6 +51,15 @@ class Logs:
                 offsets[bucket.name] = tablet.offset_at(timestamp_ms)
         return offsets
 
+    def offsets_since(self, info: TableInfo, timestamp_ms: int) -> dict[str, int | None]:
+        """The same; None for a bucket whose log may not have all that was committed since."""
+        offsets: dict[str, int | None] = {}
+        for bucket in self._partitions.buckets(info):
+            with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
+                offset = tablet.offset_at(timestamp_ms)
+                offsets[bucket.name] = None if tablet.may_lack(timestamp_ms) else offset
+        return offsets
+
     def open(
         self,
         info: TableInfo,

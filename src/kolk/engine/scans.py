@@ -42,7 +42,7 @@ class Scans:
         config: EngineConfig,
     ) -> None:
         self.sessions = ScanSessions(config, clock)
-        self.nonces = Nonces(self.sessions, meta, clock)
+        self.nonces = Nonces(self.sessions, meta, clock, config.scan_shared_ttl_seconds)
         self._cutting = cutting
         self._clock = clock
         self._rng = rng
@@ -164,6 +164,7 @@ class Scans:
                 False,
                 resumed,
                 cut.is_consistent,
+                cut.starts,
             )
         try:
             id, now_ms, now = f"{self._rng.id128():032x}", self._clock.now_ms(), self._clock.monotonic()
@@ -199,6 +200,7 @@ class LocalScan:
         self.resumed = opened.resumed
         self.pins = opened.pins
         self.is_consistent = opened.is_consistent
+        self.starts = dict(opened.starts)
         self._scans = scans
         self._place = place
         self._only = None if only is None else frozenset(only)

@@ -7,9 +7,9 @@ whose answer was lost simply asks again.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ class Opened:
     """Whether it ends with its reader: nobody else may be reading it."""
     resumed: Resumed | None = None
     is_consistent: bool = True
+    starts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of a log table, of which the log is all there is, where each bucket began."""
 
     @property
     def pins(self) -> dict[str, int] | None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import compress
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ PARTITIONS = "partitions"
 a table has this name: theirs have an equals sign."""
 
 PARTITION_COLUMNS_MAX = 8
+T = TypeVar("T")
 _VALUE_LENGTH_MAX = 200
 _NAME_LENGTH_MAX = PARTITION_COLUMNS_MAX * (NAME_LENGTH_MAX + _VALUE_LENGTH_MAX + 2)
 _VALUE = re.compile(rf"(?!__)[A-Za-z0-9_-]{{1,{_VALUE_LENGTH_MAX}}}")
@@ -220,6 +221,15 @@ def matching(columns: Sequence[Column], names: Sequence[str], where: Predicate |
     if where is None or not names:
         return list(names)
     return list(compress(names, where.may_match(values_batch(columns, names)).tolist()))
+
+
+def selected(columns: Sequence[Column], of_buckets: Mapping[str, T], where: Predicate | None) -> dict[str, T]:
+    """What there is for buckets whose partitions a predicate selects, and for the record of partitions."""
+    if where is None:
+        return dict(of_buckets)
+    names = list(dict.fromkeys(partition_of(bucket) for bucket in of_buckets if "=" in bucket))
+    wanted = {"", *matching(columns, names, where)}
+    return {bucket: value for bucket, value in of_buckets.items() if partition_of(bucket) in wanted}
 
 
 def partition_of(bucket: str) -> str:

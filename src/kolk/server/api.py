@@ -174,7 +174,8 @@ class Api:
             case m.Bounds():
                 return self._engine.bounds(info.id)
             case m.OffsetsAt():
-                return self._engine.offsets_at(info.id, action.timestamp_ms)
+                asked = self._engine.offsets_since if action.complete else self._engine.offsets_at
+                return asked(info.id, action.timestamp_ms)
             case m.OpenFollower():
                 reader = int.from_bytes(action.reader, "big")
                 return self._engine.open_follower(info.id, action.name, reader, action.starts)

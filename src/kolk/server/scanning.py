@@ -145,6 +145,7 @@ def _record(opened: Opened, first: m.ScanPart | None) -> m.ScanRecord:
         first=first,
         pins=opened.pins,
         consistent=opened.is_consistent,
+        starts=dict(opened.starts) or None,
     )
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as st
 
+from kolk.client.last_rows import ROWS_MAX
 from kolk.client.where import predicate_of
 from kolk.errors import InvalidArgument
 from kolk.model.predicate import Predicate
-from kolk.model.table import TableInfo
+from kolk.model.table import TableInfo, check_partitions_only
 from kolk.spark.forms import Form, changes_schema
 from kolk.spark.options import Options, check_read
 
@@ -44,12 +45,15 @@ class Asked:
         limit = options.number("limit")
         if kind == CHANGELOG and limit is not None:
             raise InvalidArgument("a changelog has no limit: give 'start' and 'stop', or use df.limit(...)")
+        where = predicate_of(options.text("where"), info.schema)
+        if info.is_log and limit is not None:
+            _check_last(info, where, limit)
         return Asked(
             kind=kind,
             lease=lease,
             form=Form.of(options),
             schema=schema_of(options, info),
-            where=predicate_of(options.text("where"), info.schema),
+            where=where,
             limit=limit,
         )
 
@@ -86,6 +90,16 @@ def _source(text: str) -> tuple[str, str]:
     if text.lower() in _KINDS:
         return text.lower(), ""
     raise InvalidArgument(f"the option 'source' is one of {', '.join(_KINDS)} or lease:ID, not {text[:60]!r}")
+
+
+def _check_last(info: TableInfo, where: Predicate | None, limit: int) -> None:
+    """Refuse last rows of a log table that nobody can find without reading all of it."""
+    if limit > ROWS_MAX:
+        raise InvalidArgument(
+            f"{info.name} is a log table, of which 'limit' shows the last rows, up to {ROWS_MAX:,}; leave it out to"
+            " read all of them"
+        )
+    check_partitions_only(info, where)
 
 
 def _holds(wanted: st.DataType, has: st.DataType) -> bool:

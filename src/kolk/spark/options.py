@@ -79,7 +79,7 @@ _STREAM = (
     Option("follower", "readStream", "a name of its own", "in whose name the query holds the log that it has to read"),
     Option(
         "dropped-partitions",
-        "readStream",
+        "read",
         "`fail`",
         "what to do about a partition that was dropped before it was read: `fail`, or `ignore` what is lost",
     ),
@@ -241,6 +241,11 @@ def check_read(options: Options, *, is_stream: bool) -> None:
 def option_named(name: str) -> str | None:
     """The option of Kolk that somebody names, however it is spelled; None if it is none."""
     return _KNOWN.get(_plain(name))
+
+
+def passes_over_dropped(options: Options) -> bool:
+    """Whether a read goes on without what a partition had that was dropped before it was read."""
+    return options.choice("dropped-partitions", ("fail", "ignore")) == "ignore"
 
 
 def replaces_first(options: Options) -> bool:

@@ -21,19 +21,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kolk.client.changelog import Changelog
-from kolk.client.last_rows import last_rows
+from kolk.client.last_rows import last_of
+from kolk.client.service import ScanPages
 from kolk.client.table import Table
-from kolk.errors import TableNotFound, UnknownOrExpiredScan
-from kolk.model.partition import PARTITIONS
+from kolk.errors import KolkError, OffsetOutOfRange, PartitionDropped, TableNotFound, UnknownOrExpiredScan
+from kolk.model.partition import PARTITIONS, matching, partition_of
 from kolk.model.scan import ScanRequest, ScanSource
 from kolk.model.schema import CHANGE_COLUMN_NAMES
 from kolk.runtime.rng import Rng
 from kolk.spark import connections
 from kolk.spark.asking import CHANGELOG, LEASE, SNAPSHOT, Asked
 from kolk.spark.batches import regrouped
-from kolk.spark.changes import Range, changes, ranges_of
-from kolk.spark.options import Options
+from kolk.spark.changes import changes, made_at, ranges_of, sliced
+from kolk.spark.log_slices import changes_of
+from kolk.spark.offsets import LogSlice
+from kolk.spark.options import Options, passes_over_dropped
 from kolk.spark.runs import nonce_of, this_run
 from kolk.spark.types import arrow_schema
 
@@ -53,7 +55,7 @@ class Share:
     plan: str
     table: int
     schema_id: int
-    ranges: tuple[Range, ...] | None = None
+    ranges: tuple[LogSlice, ...] | None = None
 
 
 class Reader(DataSourceReader):
@@ -81,7 +83,13 @@ def planned(options: Options, schema: StructType) -> list[Share]:
     asked.check(schema)
     first = Share(0, 1, f"{Rng().id128():032x}", table.info.id, table.schema.id)
     if asked.kind == CHANGELOG:
-        ranges = ranges_of(table, asked.where, options.text("start"), options.text("stop"))
+        ranges = ranges_of(
+            table,
+            asked.where,
+            options.text("start"),
+            options.text("stop"),
+            passes_over_dropped=passes_over_dropped(options),
+        )
         count = _count(options, len(ranges))
         return [
             replace(first, number=number, count=count, ranges=tuple(ranges[number::count])) for number in range(count)
@@ -97,7 +105,7 @@ def read(options: Options, schema: StructType, share: Share, run: str) -> Genera
     table = _as_planned(connections.table(options), share)
     asked = Asked.of(options, table.info)
     if share.ranges is not None:
-        pages = changes(table, share.ranges, asked.form)
+        pages = changes(table, share.ranges, asked.form, passes_over_dropped=passes_over_dropped(options))
     elif table.info.is_log:
         pages = _logged(table, asked, _request(table, options, schema, asked, run), share)
     else:
@@ -125,27 +133,45 @@ def _scanned(table: Table, request: ScanRequest, share: Share) -> Generator[pa.R
 
 
 def _logged(table: Table, asked: Asked, request: ScanRequest, share: Share) -> Generator[pa.RecordBatch, None, None]:
-    """A share of a log table: what it still has when it is read, up to the ends that all tasks agree on."""
-    ends = table.link.service.open_scan(table.info.id, replace(request, limit=None, names=None, where=None)).offsets
-    if asked.limit is not None:
-        page = last_rows(table.link, table.info, request, ends).next()
-        if page is not None and page.batch is not None:
-            yield page.batch
-        return
-    buckets = _own(ends, share)
-    if not buckets:
-        return
-    log = Changelog(
-        table.link,
-        table.info,
-        stop={bucket: ends[bucket] for bucket in buckets},
-        buckets=buckets,
-        schema=table.schema.id,
-    )
-    with log:
-        for batch in log:
+    """A share of a log table: what lies between the starts and the ends of its buckets that all tasks agree on. Nobody
+    keeps it for them, so what is gone when it is read takes the moment with it."""
+    cut = table.link.service.open_scan(table.info.id, replace(request, limit=None, names=None, where=None))
+    try:
+        ranges = _ranges(table, asked, cut)
+        slices = sliced(ranges, made_at(table, ranges, cut.offsets.get(PARTITIONS, 0)))
+        if asked.limit is not None:
+            found = list(changes_of(table, slices, table.schema.id))
+            yield from last_of(found, table.schema.arrow_of(request.names), asked.limit).to_batches()
+            return
+        for batch in changes_of(table, slices[share.number :: share.count], table.schema.id):
             rows = batch.drop_columns(list(CHANGE_COLUMN_NAMES))
             yield rows if asked.where is None else rows.filter(pa.array(asked.where.mask(rows)))
+    except OffsetOutOfRange as lost:
+        raise OffsetOutOfRange(_log_gone(table, lost)) from lost
+    except PartitionDropped as lost:
+        raise PartitionDropped(_log_gone(table, lost), lost.partition, lost.unread) from lost
+
+
+def _ranges(table: Table, asked: Asked, cut: ScanPages) -> dict[str, tuple[int, int]]:
+    """What a log table had at the moment of a cut, of the partitions that are asked for; with a limit, what can be
+    among the last rows."""
+    partitions = list(dict.fromkeys(partition_of(bucket) for bucket in cut.offsets if bucket != PARTITIONS))
+    if table.info.is_partitioned:
+        partitions = matching(table.info.partition_columns, partitions, asked.where)
+    found: dict[str, tuple[int, int]] = {}
+    for bucket, stop in cut.offsets.items():
+        start = max(cut.starts.get(bucket, 0), 0 if asked.limit is None else stop - asked.limit)
+        if bucket != PARTITIONS and partition_of(bucket) in partitions and start < stop:
+            found[bucket] = (start, stop)
+    return found
+
+
+def _log_gone(table: Table, lost: KolkError) -> str:
+    return (
+        f"the moment that this query reads of {table.name} is gone ({lost}). Run the action again: it will read another"
+        " moment. A log table keeps nothing for its readers; if its rows go by their age while queries run, let"
+        " 'table.log.ttl' be longer"
+    )
 
 
 def _request(table: Table, options: Options, schema: StructType, asked: Asked, run: str) -> ScanRequest:

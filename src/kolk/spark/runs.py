@@ -30,11 +30,12 @@ def this_run(plan: str) -> str:
 def run_of(property_of: Callable[[str], str | None], stage: int, plan: str) -> str:
     """The run that a task belongs to which has these properties."""
     execution = property_of(_EXECUTION)
-    session = _SESSION.search(property_of(_TAGS) or "")
+    # A task may have the tags of several sessions, in no particular order: all tasks take the same one.
+    session = min(_SESSION.findall(property_of(_TAGS) or ""), default=None)
     application = "/".join(property_of(name) or "" for name in _APPLICATION)
     if execution is None or (session is None and application == "/"):
         return f"plan {plan} stage {stage}"
-    return f"session {session.group(1) if session else application} execution {execution}"
+    return f"session {session or application} execution {execution}"
 
 
 def nonce_of(run: str, *asked: object) -> str:

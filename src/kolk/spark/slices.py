@@ -1,14 +1,12 @@
 """What a task of a streaming read does: it reads its slices, one after the other, and hands them to Spark.
 
-A slice says by itself which rows it has, so a task that is tried again reads the same. A partition that was made anew
-has a log of its own under the same name; so a task looks before it reads, and looks again at its end: whatever it was
-handed is worth nothing if there is another one by then.
+A slice says by itself which rows it has, so a task that is tried again reads the same.
 
 Refused is what is not there any more: a log that was trimmed, a snapshot whose lease is gone, a partition that was
 dropped in the middle, unless the query is told to pass over those.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,21 +20,18 @@ from kolk.errors import (
     LeaseLost,
     OffsetOutOfRange,
     PartitionDropped,
-    PartitionNotFound,
     SnapshotNotFound,
     TableNotFound,
     UnknownOrExpiredScan,
 )
 from kolk.model.ids import TableId
-from kolk.model.partition import PartitionEvent, partition_of
 from kolk.model.scan import ScanRequest, ScanSource
 from kolk.model.schema import CHANGE_COLUMN_NAMES
 from kolk.spark.batches import regrouped
 from kolk.spark.forms import Form, as_insertions, formed
+from kolk.spark.log_slices import changes_of
 from kolk.spark.offsets import LogSlice, Slice, SnapshotSlice
 
-_WAITS_MAX = 60
-"""How often a task is told that there is nothing yet, about once a second, of a log that had it before."""
 ANEW = "start the query with a new checkpoint and .option('start', 'full') to begin again with all rows"
 
 
@@ -56,10 +51,7 @@ def read_part(
     """The rows of a task, as Spark wants them."""
     if table.info.id != part.table:
         raise gone(table.name)
-    alive = _alive(table, part)
-    batches = (batch for each in part.slices for batch in _read(table, part, each, alive, names, form))
-    yield from regrouped(batches, wanted)
-    _check_same(part, alive, _alive(table, part))
+    yield from regrouped(_read(table, part, names, form), wanted)
 
 
 def gone(name: str) -> TableNotFound:
@@ -116,19 +108,27 @@ def log_lost(error: OffsetOutOfRange) -> OffsetOutOfRange:
     )
 
 
-def _read(
-    table: Table, part: StreamPart, each: Slice, alive: Mapping[str, int], names: Sequence[str], form: Form
-) -> Iterator[pa.RecordBatch]:
+def _read(table: Table, part: StreamPart, names: Sequence[str], form: Form) -> Iterator[pa.RecordBatch]:
+    for each in part.slices:
+        try:
+            if isinstance(each, SnapshotSlice):
+                yield from _rows(table, part, each, names, form)
+        except PartitionDropped:
+            if not part.passes_over_dropped:
+                raise
+    logs = [each for each in part.slices if isinstance(each, LogSlice)]
     try:
-        if isinstance(each, SnapshotSlice):
-            yield from _rows(table, part, each, names, form)
-        elif not each.partition or alive.get(partition_of(each.bucket)) == each.partition:
-            yield from _changes(table, part, each, names, form)
-        else:
-            raise _dropped(each.bucket)
-    except PartitionDropped:
-        if not part.passes_over_dropped:
-            raise
+        for batch in changes_of(table, logs, part.schema_id, passes_over_dropped=part.passes_over_dropped):
+            kept = [name for name in batch.schema.names if name in CHANGE_COLUMN_NAMES or name in names]
+            yield formed(batch.select(kept), form)
+    except OffsetOutOfRange as error:
+        raise log_lost(error) from error
+    except PartitionDropped as error:
+        raise PartitionDropped(
+            f"{error}; .option('dropped-partitions', 'ignore') passes over what cannot be read any more, or {ANEW}",
+            error.partition,
+            error.unread,
+        ) from error
 
 
 def _rows(
@@ -155,64 +155,3 @@ def _rows(
         raise snapshot_lost(each.bucket, error) from error
     finally:
         pages.close()
-
-
-def _changes(
-    table: Table, part: StreamPart, each: LogSlice, names: Sequence[str], form: Form
-) -> Iterator[pa.RecordBatch]:
-    starts, stops = {each.bucket: each.start}, {each.bucket: each.stop}
-    pages = table.link.service.open_changes(table.info.id, starts, stops, None, part.schema_id)
-    offset, waits = each.start, 0
-    try:
-        while offset < each.stop:
-            found = pages.next(1.0)
-            if isinstance(found, PartitionEvent):
-                raise _dropped(each.bucket)
-            if found is None:
-                waits += 1
-                _check_waits(each, offset, waits)
-                continue
-            offset, waits = found[1].next_offset, 0
-            batch = found[1].batch
-            if batch is not None:
-                kept = [name for name in batch.schema.names if name in CHANGE_COLUMN_NAMES or name in names]
-                yield formed(batch.select(kept), form)
-    except OffsetOutOfRange as error:
-        raise log_lost(error) from error
-    except PartitionNotFound as error:
-        raise _dropped(each.bucket) from error
-    finally:
-        pages.close()
-
-
-def _alive(table: Table, part: StreamPart) -> dict[str, int]:
-    """The numbers of the partitions that there are, if the slices are of any."""
-    if not any(isinstance(each, LogSlice) and each.partition for each in part.slices):
-        return {}
-    return {found.name: found.id for found in table.partitions()}
-
-
-def _check_same(part: StreamPart, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Refuse what was read if a partition was made anew meanwhile: some of it may be of the new one."""
-    for each in part.slices:
-        name = partition_of(each.bucket)
-        if isinstance(each, LogSlice) and before.get(name) == each.partition != after.get(name, each.partition):
-            raise _dropped(each.bucket)
-
-
-def _dropped(bucket: str) -> PartitionDropped:
-    name = partition_of(bucket)
-    return PartitionDropped(
-        f"the partition {name} was dropped while a query read it; .option('dropped-partitions', 'ignore') passes over"
-        f" what cannot be read any more, or {ANEW}",
-        name,
-        None,
-    )
-
-
-def _check_waits(each: LogSlice, offset: int, waits: int) -> None:
-    if waits >= _WAITS_MAX:
-        raise OffsetOutOfRange(
-            f"bucket {each.bucket!r} has had changes up to offset {each.stop}, and ends at {offset} now: its log has"
-            f" lost what was not synced; {ANEW}"
-        )

@@ -9,6 +9,7 @@ what may be trimmed. The folder holds::
     00000000000000000000.index   the sparse index of a sealed segment (storage/index); a cache
     00000000000000004711.log     the last segment, the only one that grows
     synced                       the watermark (storage/watermark); a hint that makes recovery strict
+    trimmed                      the time of the last frame that was trimmed (storage/trimmed), if any was
 
 Offsets count rows. Frames without rows are written, kept and read like all others, but take no offset.
 """
@@ -27,6 +28,7 @@ from kolk.storage.log_reader import READ_BYTES, LogReader
 from kolk.storage.log_recovery import Recovered, recover, write_index
 from kolk.storage.segment import Extent, Segment
 from kolk.storage.segment_reader import Frame
+from kolk.storage.trimmed import TRIMMED_NAME, Trimmed
 from kolk.storage.watermark import WATERMARK_NAME, Watermark
 
 SEGMENT_BYTES = 128 * 1024 * 1024
@@ -49,7 +51,7 @@ class PendingFrame:
 
 
 class Log:
-    """A bucket's log. Guarded by the tablet's lock, but for ``read``, ``offset_at`` and the properties.
+    """A bucket's log. Guarded by the tablet's lock, but for ``read``, ``offset_at``, ``may_lack`` and the properties.
 
     Those may run beside everything except ``close``: they see the log as it was when they were called. What
     lies beyond the published end may be taken back meanwhile, so they must be given that end as ``until``.
@@ -76,6 +78,7 @@ class Log:
         self._reader = LogReader(disk, folder, found.extent.last, found.index)
         # Replaced under the tablet's lock, read without it.
         self._extent = found.extent
+        self._trimmed_ms = found.trimmed_ms
         # Guarded by the tablet's lock. The last segment up to its last whole group, and up to what is known
         # to be durable: that counts by whole groups too, because a crash or a rollback cuts off the rest.
         self._whole = found.extent.last
@@ -221,13 +224,27 @@ class Log:
             except FileNotFoundError as error:
                 self._check_trimmed(extent, error)
 
+    def may_lack(self, timestamp_ms: int) -> bool:
+        """Whether something that was committed at ``timestamp_ms`` or later may have been trimmed.
+
+        That is known, but for a log that an older Kolk has trimmed, or that was restored. Of those the first frame
+        tells, if it is older than that: times never go back.
+        """
+        if not self.start:
+            return False
+        if self._trimmed_ms is not None:
+            return self._trimmed_ms >= timestamp_ms
+        return self.offset_at(timestamp_ms) <= self.start
+
     def trim(self, below: int) -> None:
         """Delete the sealed segments all of whose offsets are below ``below``; the last segment always stays.
 
-        They go one by one from the oldest, each durably before the next, so that a crash leaves no gap: fewer
-        of them are gone then. A reader that is in the middle of one finishes it.
+        First it is written down when the last of them was committed. They go one by one from the oldest, each
+        durably before the next, so that a crash leaves no gap: fewer of them are gone then. A reader that is in
+        the middle of one finishes it.
         """
         self._check_serving()
+        self._note_trimmed([segment for segment in self._extent.sealed if segment.end <= below])
         while self._extent.sealed and self._extent.sealed[0].end <= below:
             oldest = self._extent.sealed[0]
             self._extent = Extent(self._extent.sealed[1:], self._extent.last)
@@ -237,6 +254,14 @@ class Log:
                 self._disk.sync_folder(self._folder)
                 # After its segment: an index without one is litter, which the next open removes.
                 self._disk.remove(f"{self._folder}/{oldest.index_name}")
+
+    def _note_trimmed(self, segments: Sequence[Segment]) -> None:
+        """Keep the time of what is about to go, if the disk lets us: trimming is what makes room on a full one."""
+        if segments:
+            last = segments[-1]
+            self._trimmed_ms = last.last_timestamp_ms
+            with contextlib.suppress(OSError, DiskFull):
+                self._disk.replace(f"{self._folder}/{TRIMMED_NAME}", Trimmed(last.end, self._trimmed_ms).encode())
 
     def clear(self) -> None:
         """Forget every row: the start becomes the end, durably; offsets go on from there.

@@ -33,6 +33,7 @@ from kolk.runtime.disk import TEMPORARY_SUFFIX, Disk, Reader
 from kolk.storage.index import SUMMARY_BYTES, SparseIndex, decode_summary
 from kolk.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Extent, Segment, parse_base
 from kolk.storage.segment_reader import rebuild_index, refuse
+from kolk.storage.trimmed import TRIMMED_BYTES, TRIMMED_NAME, Trimmed
 from kolk.storage.watermark import WATERMARK_BYTES, WATERMARK_NAME, Watermark
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -48,6 +49,8 @@ class Recovered:
 
     extent: Extent
     index: SparseIndex
+    trimmed_ms: int | None = None
+    """When the last frame was committed that was trimmed; None if nobody knows, or there was none."""
 
 
 def recover(disk: Disk, folder: str) -> Recovered:
@@ -71,7 +74,7 @@ def recover(disk: Disk, folder: str) -> Recovered:
     timestamp_ms = sealed[-1].last_timestamp_ms if sealed else 0
     last, index = _last_segment(disk, folder, bases[-1], durable.get(bases[-1], 0), timestamp_ms)
     _remove_litter(disk, folder, names, bases)
-    return Recovered(Extent(sealed, last), index)
+    return Recovered(Extent(sealed, last), index, _read_trimmed(disk, folder, names, bases[0]))
 
 
 def load_index(disk: Disk, folder: str, segment: Segment) -> SparseIndex:
@@ -99,6 +102,12 @@ def _read_watermark(disk: Disk, folder: str, names: list[str]) -> Watermark | No
     if WATERMARK_NAME not in names:
         return None
     return Watermark.decode(disk.read(f"{folder}/{WATERMARK_NAME}", 0, WATERMARK_BYTES))
+
+
+def _read_trimmed(disk: Disk, folder: str, names: list[str], start: int) -> int | None:
+    """A crash may have come before all was trimmed; what was is not younger for that."""
+    found = Trimmed.decode(disk.read(f"{folder}/{TRIMMED_NAME}", 0, TRIMMED_BYTES)) if TRIMMED_NAME in names else None
+    return found.timestamp_ms if found is not None and found.end >= start else None
 
 
 def _check_watermark(folder: str, bases: list[int], watermark: Watermark | None) -> None:

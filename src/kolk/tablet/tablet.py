@@ -169,6 +169,11 @@ class Tablet:
         with self._readers.reading():
             return self.log.offset_at(timestamp_ms, until=self._published)
 
+    def may_lack(self, timestamp_ms: int) -> bool:
+        """Whether changes that were committed at or after this time may have been trimmed."""
+        with self._readers.reading():
+            return self.log.may_lack(timestamp_ms)
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock, so that several tablets can be pinned at one moment. Take them in bucket order."""

@@ -172,10 +172,11 @@ class Bounds(Message, frozen=True, tag="bounds"):
 
 
 class OffsetsAt(Message, frozen=True, tag="offsets_at"):
-    """The offsets of a table at a time."""
+    """The offsets of a table at a time; if they are to be complete, null where changes since then may be gone."""
 
     table: Table
     timestamp_ms: Offset
+    complete: bool = False
 
 
 class Describe(Message, frozen=True, tag="describe"):
@@ -409,6 +410,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     first: ScanPart | None = None
     pins: dict[str, int] | None = None
     consistent: bool = True
+    starts: dict[str, int] | None = None
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
