@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from kolk.client.database import Database
 from kolk.config import EngineConfig
 from kolk.engine.database import Engine
 from kolk.errors import DiskFull, KolkError, PartialPut, Stopped
+from kolk.model.ids import PlainTag
 from kolk.runtime.disk import OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
@@ -69,6 +71,38 @@ def test_a_put_on_a_full_disk_says_so_and_applies_nothing(tmp_path, disk):
         assert caught.value.retriable
         assert values(table) == {"before"}
         assert table.describe() == before
+
+
+def test_puts_that_failed_together_are_each_retried_by_their_own_tag(tmp_path, disk):
+    engine = Engine(Folder(tmp_path / "data", OsDisk()), EngineConfig(), disk=disk)
+    with Database(engine, engine.close, Rng()) as db:
+        table = db.create_table("t", SCHEMA, buckets=1)
+        table.put({"key": 0, "value": "before"})
+        (tablet,) = engine._tablets.opened()
+        disk.fail_next(Call.WRITE, errno.ENOSPC)
+        errors: dict[int, DiskFull] = {}
+
+        def put(key: int) -> None:
+            try:
+                table.put({"key": key, "value": "after"})
+            except DiskFull as error:
+                errors[key] = error
+
+        threads = [threading.Thread(target=put, args=(key,)) for key in (1, 2)]
+        with tablet.held():  # so that one pass serves both
+            for thread in threads:
+                thread.start()
+            while len(tablet._queue) < len(threads):
+                threading.Event().wait(0.001)
+        for thread in threads:
+            thread.join()
+
+        assert errors[1] is not errors[2]
+        assert errors[1].tag != errors[2].tag
+        for key, error in errors.items():
+            assert isinstance(error.tag, PlainTag)
+            table.put({"key": key, "value": "after"}, tag=error.tag)
+        assert [row["key"] for row in table.get([{"key": 1}, {"key": 2}]).to_pylist()] == [1, 2]
 
 
 def test_when_space_is_freed_the_same_table_goes_on_without_a_restart(tmp_path, disk):

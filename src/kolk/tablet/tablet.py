@@ -46,7 +46,7 @@ from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
 from kolk.tablet.merged import Framed, Merged, fitting, framed
 from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
-from kolk.tablet.pending import Checkpointed, Pending, interrupted
+from kolk.tablet.pending import Checkpointed, Pending, interrupted, told_apart
 from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
@@ -415,7 +415,7 @@ class Tablet:
         except BaseException as error:
             shared = error if isinstance(error, Exception) else interrupted()
             for pending in batch:
-                pending.error = pending.error or shared
+                pending.error = pending.error or told_apart(shared)
             if shared is not error:
                 raise
         finally:
