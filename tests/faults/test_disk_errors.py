@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import kolk
 from kolk.client.database import Database
 from kolk.config import EngineConfig
 from kolk.engine.database import Engine
-from kolk.errors import DiskFull, KolkError, PartialPut, Stopped
+from kolk.errors import DiskFull, KolkError, PartialPut, Stopped, Unavailable
 from kolk.model.ids import PlainTag
 from kolk.runtime.disk import OsDisk
 from kolk.runtime.folder import Folder
@@ -53,6 +54,31 @@ def values(table: kolk.Table) -> set[str]:
 
 def changes(table: kolk.Table) -> int:
     return sum(batch.num_rows for batch in table.changelog())
+
+
+# --- unreadable
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda table: list(table.changelog()),
+        lambda table: list(table.changelog(start=datetime(2020, 1, 1, tzinfo=UTC))),
+        lambda table: table.scan(limit=5).to_arrow(),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_a_typed_error_and_can_be_read_again(tmp_path, disk, look):
+    with database(tmp_path / "data", disk) as db:
+        table = db.create_table("t", EVENTS)
+        table.put(rows("before"))
+        disk.fail_always(Call.READ, errno.EIO, within="/log/")
+
+        with pytest.raises(Unavailable, match="cannot be read"):
+            look(table)
+
+        disk.heal()
+        look(table)
+        assert changes(table) == 100
 
 
 # --- full
@@ -206,7 +232,7 @@ def test_other_buckets_and_tables_go_on_beside_a_stopped_bucket(tmp_path, disk):
             table.scan()
 
 
-@pytest.mark.parametrize("call", Call, ids=lambda call: call.value)
+@pytest.mark.parametrize("call", [call for call in Call if call is not Call.READ], ids=lambda call: call.value)
 def test_whatever_call_fails_all_that_was_acknowledged_is_there_after_reopening(tmp_path, disk, call):
     with database(tmp_path / "data", disk, log_segment_bytes=500) as db:
         table = db.create_table("t", SCHEMA, buckets=BUCKETS)

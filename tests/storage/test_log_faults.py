@@ -6,7 +6,7 @@ import pytest
 from tests.storage.logs import IO_ERROR, SEEDS, every_crash, everything, filled, frame, last_path, open_log, seqs
 
 from kolk.config import Durability
-from kolk.errors import DiskFull, Stopped
+from kolk.errors import DiskFull, Stopped, Unavailable
 from kolk.testing.disk import Crash, LossyDisk, PowerCut
 
 
@@ -155,6 +155,20 @@ def test_a_segment_that_cannot_be_deleted_stops_the_log_and_leaves_no_gap():
         log.trim(6)
 
     assert everything(open_log(disk)) == expected
+
+
+@pytest.mark.parametrize("look", [lambda log: log.read(0), lambda log: log.offset_at(1_001)])
+def test_a_log_that_cannot_be_read_says_so_and_goes_on(look):
+    disk = LossyDisk()
+    log = filled(disk, 3)
+    disk.fail_next("read", IO_ERROR)
+
+    with pytest.raises(Unavailable, match=r"cannot be read.*input/output error.*check the disk"):
+        look(log)
+
+    log.append([frame(3)])
+    log.sync()
+    assert seqs(log) == [0, 1, 2, 3]
 
 
 class InterruptedDisk(LossyDisk):

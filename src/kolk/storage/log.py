@@ -14,12 +14,13 @@ Offsets count rows. Frames without rows are written, kept and read like all othe
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kolk.codec.frame import FrameHeader, encode_frame, padded
 from kolk.config import Durability
-from kolk.errors import Closed, Corrupted, DiskFull, OffsetOutOfRange, Stopped
+from kolk.errors import Closed, Corrupted, DiskFull, OffsetOutOfRange, Stopped, Unavailable
 from kolk.model.change import Offset
 from kolk.model.ids import WriteTag
 from kolk.runtime.disk import AppendFile, Chunk, Disk
@@ -30,6 +31,7 @@ from kolk.storage.segment_reader import Frame
 from kolk.storage.watermark import WATERMARK_NAME, Watermark
 
 SEGMENT_BYTES = 128 * 1024 * 1024
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,22 +206,16 @@ class Log:
         ``limit_bytes`` are reached it stops after a frame with rows, so that the next read, from the last
         frame's end offset, neither misses nor repeats a frame.
         """
-        while True:
-            extent = self._extent
+
+        def look(extent: Extent) -> list[Frame]:
             self._check_position(offset, extent)
-            try:
-                return self._reader.read(extent, offset, limit_bytes, until)
-            except FileNotFoundError as error:
-                self._check_trimmed(extent, error)
+            return self._reader.read(extent, offset, limit_bytes, until)
+
+        return self._looked(look)
 
     def offset_at(self, timestamp_ms: int, *, until: int | None = None) -> Offset:
         """The first offset committed at ``timestamp_ms`` or later, else the end (``until`` if given)."""
-        while True:
-            extent = self._extent
-            try:
-                return self._reader.offset_at(extent, timestamp_ms, until)
-            except FileNotFoundError as error:
-                self._check_trimmed(extent, error)
+        return self._looked(lambda extent: self._reader.offset_at(extent, timestamp_ms, until))
 
     def trim(self, below: int) -> None:
         """Delete the sealed segments all of whose offsets are below ``below``; the last segment always stays.
@@ -393,6 +389,19 @@ class Log:
             raise Closed(f"the log {self._folder} is closed")
         if self._failure is not None:
             raise Stopped(self._failure)
+
+    def _looked(self, look: Callable[[Extent], T]) -> T:
+        """What is found in the log as it is now; once more, if a segment was trimmed under the look."""
+        while True:
+            extent = self._extent
+            try:
+                return look(extent)
+            except FileNotFoundError as error:
+                self._check_trimmed(extent, error)
+            except OSError as error:
+                # What is on disk is not in doubt, so nothing stops for it.
+                why = f"the log {self._folder} cannot be read: {error}; check the disk, then retry"
+                raise Unavailable(why) from error
 
     def _check_position(self, offset: int, extent: Extent) -> None:
         if offset < extent.start:
