@@ -149,10 +149,11 @@ class Tablet:
             raise pending.error
         return pending.end
 
-    def get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The stored values under these keys; TooLarge, before much is read, if they are too large together."""
+    def get(self, keys: list[bytes], taken: int = 0) -> list[bytes | None]:
+        """The stored values under these keys; TooLarge, before much is read, if they are too large together, and with
+        what was ``taken`` from other buckets."""
         with self._readers.reading():
-            return values_of(self._kv, keys)
+            return values_of(self._kv, keys, taken=taken)
 
     def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The stored values of a range of keys, in key order."""
@@ -406,12 +407,12 @@ class Tablet:
             view.abandon()
 
     def _pass(self) -> None:
-        """Serve everybody who waits; every one of them is done afterwards, whatever happens."""
+        """Serve those who wait, the first of them at least; who was served is done afterwards, whatever happens."""
         # A slice, which is one step: an iterator would fail if another put came between its making and its use.
         batch = self._queue[:_PASS_PUTS_MAX]
         try:
             self._check_writable()
-            self._serve(batch)
+            batch = self._serve(batch)
         except BaseException as error:
             shared = error if isinstance(error, Exception) else interrupted()
             for pending in batch:
@@ -424,12 +425,9 @@ class Tablet:
                 with suppress(ValueError):
                     self._queue.remove(pending)
 
-    def _serve(self, batch: Sequence[Pending]) -> None:
-        if self.log.end != self._published:
-            raise Stopped(
-                f"bucket {self.bucket.name} has frames that were never applied; close and reopen the database"
-            )
-        batch = [pending for pending in batch if self._is_current(pending)]
+    def _serve(self, waiting: Sequence[Pending]) -> Sequence[Pending]:
+        """Serve puts together, those that are not too much for one pass; the answer is which."""
+        batch = [pending for pending in waiting if self._is_current(pending)]
         now_ms = self._clock.now_ms()
         stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
@@ -438,6 +436,9 @@ class Tablet:
         writes: list[KvWrites] = []
         end = self.log.end
         for pending in batch:
+            if not stored.has_room:
+                waiting = waiting[: waiting.index(pending)]
+                break
             tag = pending.tag
             writer: Writer | None = None
             try:
@@ -462,10 +463,12 @@ class Tablet:
                 writers[tag.writer] = writer.after(tag.seq, end, now_ms)
         if frames:
             self._commit(frames, writes, writers, views)
+        return waiting
 
     def _is_current(self, pending: Pending) -> bool:
         """Prepare a put again if the table was altered since, and take back what an earlier attempt at its task has
         left here; False if that shows that it cannot be."""
+        pending.error = None  # it may have been too much for the pass before
         try:
             pending.prepared = self._renewed(pending.prepared)
             if isinstance(pending.tag, OwnerTag) and pending.tag.ticket:
