@@ -63,7 +63,7 @@ def test_puts_that_read_too_much_together_are_served_in_several_passes_and_in_or
     ends = together(counting, writes)
 
     assert ends == list(range(410, 710, 10))
-    assert [frame.header.tag.writer for frame in counting.log.read(400, limit_bytes=2**30)] == list(range(0, 300, 10))
+    assert [frame.header.tag.writer for frame in counting.log.frames(400)] == list(range(0, 300, 10))
     assert {row["id"] for row in rows(counting)} == set(range(300, 400))
     assert CountingKv.read_bytes < 3 * 3_000_000, "what is found to be too much is not read again and again"
 

@@ -20,11 +20,11 @@ from typing import TypeVar
 
 from kolk.codec.frame import FrameHeader, encode_frame, padded
 from kolk.config import Durability
-from kolk.errors import Closed, Corrupted, DiskFull, OffsetOutOfRange, Stopped, Unavailable
+from kolk.errors import Closed, Corrupted, DiskFull, KolkError, OffsetOutOfRange, Stopped, Unavailable
 from kolk.model.change import Offset
 from kolk.model.ids import WriteTag
 from kolk.runtime.disk import AppendFile, Chunk, Disk
-from kolk.storage.log_reader import READ_BYTES, LogReader
+from kolk.storage.log_reader import READ_BYTES, LogReader, Wanted
 from kolk.storage.log_recovery import Recovered, recover, write_index
 from kolk.storage.segment import Extent, Segment
 from kolk.storage.segment_reader import Frame
@@ -198,20 +198,31 @@ class Log:
         assert mark.size >= self._durable.size, "what is durable is not taken back"
         self._cut_back(mark)
 
-    def read(self, offset: int, *, limit_bytes: int = READ_BYTES, until: int | None = None) -> list[Frame]:
-        """Verified frames that contain or follow ``offset``, in order.
+    def read(
+        self, offset: int, *, limit_bytes: int = READ_BYTES, until: int | None = None, also: Wanted | None = None
+    ) -> list[Frame]:
+        """Verified frames with rows that contain or follow ``offset``, in order, and those few without that are
+        ``also`` wanted: of the others there may be any number between two rows.
 
-        With ``until``, the published end, it returns those that start before it. Without, it goes on to the
-        very end, and returns the frames without rows that stand there too, as recovery wants. Once
-        ``limit_bytes`` are reached it stops after a frame with rows, so that the next read, from the last
-        frame's end offset, neither misses nor repeats a frame.
+        With ``until``, the published end, it returns those that start before it. Once ``limit_bytes`` are
+        reached it stops after a frame with rows, so that the next read, from the last frame's end offset,
+        neither misses nor repeats a frame.
         """
 
         def look(extent: Extent) -> list[Frame]:
             self._check_position(offset, extent)
-            return self._reader.read(extent, offset, limit_bytes, until)
+            return self._reader.read(extent, offset, limit_bytes, until, also)
 
         return self._looked(look)
+
+    def frames(self, offset: int) -> Iterator[Frame]:
+        """Every verified frame that contains or follows ``offset``, a few megabytes in memory at a time, up to the
+        very end. For whoever is alone with the log, as recovery is."""
+        self._check_position(offset, self._extent)
+        try:
+            yield from self._reader.frames(self._extent, offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def offset_at(self, timestamp_ms: int, *, until: int | None = None) -> Offset:
         """The first offset committed at ``timestamp_ms`` or later, else the end (``until`` if given)."""
@@ -396,20 +407,19 @@ class Log:
             extent = self._extent
             try:
                 return look(extent)
-            except FileNotFoundError as error:
-                self._check_trimmed(extent, error)
             except OSError as error:
-                # What is on disk is not in doubt, so nothing stops for it.
-                why = f"the log {self._folder} cannot be read: {error}; check the disk, then retry"
-                raise Unavailable(why) from error
+                # A segment that vanished under the look has been trimmed meanwhile, or else should be there.
+                if not isinstance(error, FileNotFoundError) or self._extent.start == extent.start:
+                    raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> KolkError:
+        """What a reader is told. The log goes on: what is on disk is not in doubt."""
+        if isinstance(error, FileNotFoundError):
+            return Corrupted(f"a log segment is gone: {error.filename}; restore it from a copy")
+        return Unavailable(f"the log {self._folder} cannot be read: {error}; check the disk, then retry")
 
     def _check_position(self, offset: int, extent: Extent) -> None:
         if offset < extent.start:
             raise OffsetOutOfRange(f"offset {offset} has been trimmed; the log starts at {extent.start}")
         if offset > extent.end:
             raise OffsetOutOfRange(f"offset {offset} was never written; the log ends at {extent.end}")
-
-    def _check_trimmed(self, extent: Extent, error: FileNotFoundError) -> None:
-        """A segment that vanished under a reader has been trimmed meanwhile, or else should be there."""
-        if self._extent.start == extent.start:
-            raise Corrupted(f"a log segment is gone: {error.filename}; restore it from a copy") from error

@@ -40,6 +40,7 @@ from kolk.model.owner import OwnerRecord
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import ROWS_END, Kv
 from kolk.storage.log import Log, PendingFrame
+from kolk.storage.log_reader import Wanted
 from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
@@ -160,10 +161,11 @@ class Tablet:
         with self._readers.reading():
             return values_between(self._kv, start, end)
 
-    def read_log(self, offset: int, until: int, limit_bytes: int) -> Sequence[Frame]:
-        """Frames from ``offset`` up to ``until``, which is at most the published end."""
+    def read_log(self, offset: int, until: int, limit_bytes: int, also: Wanted | None = None) -> Sequence[Frame]:
+        """Frames from ``offset`` up to ``until``, which is at most the published end: those that have rows, or are
+        ``also`` wanted."""
         with self._readers.reading():
-            return self.log.read(offset, limit_bytes=limit_bytes, until=until)
+            return self.log.read(offset, limit_bytes=limit_bytes, until=until, also=also)
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first published offset that was committed at or after this time."""
