@@ -118,6 +118,32 @@ class LogAgainstList(RuleBasedStateMachine):
         assert self.log.start == self.log.end
         self.forget_trimmed()
 
+    @precondition(lambda self: self.whole == len(self.frames))
+    @rule(share=st.integers(1, 4))
+    def thin(self, share):
+        """Every so many of the last segment's frames stay; groups stay whole."""
+        if self.log.segments[-1].has_rows:
+            return
+        chosen = set()
+
+        def needed(frames):
+            found = list(frames)
+            chosen.update(frame.header.tag.seq for frame in found)
+            groups = [place for place, frame in enumerate(found) if frame.header.more]
+            kept = [frame for place, frame in enumerate(found) if groups or place % share == 0]
+            chosen.difference_update(frame.header.tag.seq for frame in kept)
+            return kept
+
+        self.log.thin(needed)
+        gone = [place for place, (header, _) in enumerate(self.frames) if header.tag.seq in chosen]
+        self.durable -= sum(place < self.durable for place in gone)
+        self.frames = [
+            (replace(header, synced=found.synced), body)
+            for (header, body), (found, _) in zip(
+                [each for each in self.frames if each[0].tag.seq not in chosen], self.everything(), strict=True
+            )
+        ]
+
     def forget_trimmed(self):
         found = self.everything()
         gone = self.frames[: len(self.frames) - len(found)]

@@ -10,12 +10,14 @@ what may be trimmed. The folder holds::
     00000000000000004711.log     the last segment, the only one that grows
     synced                       the watermark (storage/watermark); a hint that makes recovery strict
 
-Offsets count rows. Frames without rows are written, kept and read like all others, but take no offset.
+Offsets count rows. Frames without rows are written like all others, but take no offset. A last segment that
+has no others is thinned now and then, since it can neither be rolled nor trimmed.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
 from kolk.codec.frame import FrameHeader, encode_frame, padded
@@ -256,6 +258,48 @@ class Log:
         if self._whole.has_rows:
             self._roll()
         self.trim(self._extent.end)
+
+    @property
+    def rowless_bytes(self) -> int:
+        """The size of the last segment, if none of its frames has rows; it is then what readers never look into."""
+        last = self._extent.last
+        return 0 if last.has_rows else last.size
+
+    def thin(self, needed: Callable[[Iterable[Frame]], Sequence[Frame]]) -> None:
+        """Keep only those frames of a last segment without rows that are needed: it can neither be rolled nor trimmed.
+
+        Steps: lower the watermark, durably; replace the file whole; open it. A crash after the first leaves
+        all frames, and a watermark that says less than it might; after the second, those that are kept. The
+        file is not cut: a backup that has it under another name is to have all of it. ``DiskFull`` leaves the
+        log as it was.
+        """
+        self._check_serving()
+        self._settle()
+        last = self._extent.last
+        assert self._whole is last, "no group is open"
+        assert not last.has_rows, "rows are trimmed"
+        try:
+            kept = needed(self._reader.frames(Extent((), last), last.base))
+        except OSError as error:
+            raise self._unreadable(error) from error
+        headers = [replace(frame.header, synced=0) for frame in kept]
+        pieces = (encode_frame(header, frame.body) for header, frame in zip(headers, kept, strict=True))
+        data = b"".join(map(memoryview, chain.from_iterable(pieces)))
+        path = f"{self._folder}/{last.log_name}"
+        with self._stopping("a segment could not be replaced"):
+            self._disk.replace(f"{self._folder}/{WATERMARK_NAME}", Watermark(last.base, len(data)).encode())
+            self._disk.replace(path, data)
+            # Set before and cleared after: whatever comes in between, nobody may append to the file that was replaced.
+            self._failure = f"the log {self._folder} stopped: a segment was replaced; reopen the database to recover"
+            file = self._disk.open_append(path)
+        self._file.close()
+        self._file = file
+        self._reader.grow(last)
+        self._whole = Segment(base=last.base, end=last.base, size=0, last_timestamp_ms=last.last_timestamp_ms)
+        self._extent = Extent(self._extent.sealed, self._whole)
+        self._publish(headers)
+        self._mark_durable()
+        self._failure = None
 
     def close(self) -> None:
         """Let the files go. What was not synced may be lost, as it may always. Idempotent."""

@@ -53,6 +53,7 @@ from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
+from kolk.tablet.thinning import Thinning
 from kolk.tablet.undoing import corrections
 
 _PASS_PUTS_MAX = 1_024
@@ -86,6 +87,7 @@ class Tablet:
         self._queue: list[Pending] = []
         self._readers = Readers(self._check_serving)
         # Guarded by _lock.
+        self._thinning = Thinning(log)
         self._dedup = dedup
         self._owning = owning or Owning({}, dict)
         self._csn = csn
@@ -162,8 +164,7 @@ class Tablet:
             return values_between(self._kv, start, end)
 
     def read_log(self, offset: int, until: int, limit_bytes: int, also: Wanted | None = None) -> Sequence[Frame]:
-        """Frames from ``offset`` up to ``until``, which is at most the published end: those that have rows, or are
-        ``also`` wanted."""
+        """Frames with rows, or ``also`` wanted, from ``offset`` up to ``until``, which is at most the published end."""
         with self._readers.reading():
             return self.log.read(offset, limit_bytes=limit_bytes, until=until, also=also)
 
@@ -502,6 +503,7 @@ class Tablet:
         refused: DiskFull | None = None
         with self._stopping_on_failure():
             try:
+                self._thinning.thin()
                 self.log.append(frames)
             except DiskFull as error:
                 refused = error
