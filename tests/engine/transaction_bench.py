@@ -170,7 +170,7 @@ class TransactionBench:
 
     def frames(self, tablet):
         """The headers of a log, to its very end."""
-        return [frame.header for frame in tablet.log.read(tablet.log.start, limit_bytes=2**40)]
+        return [frame.header for frame in tablet.log.frames(tablet.log.start)]
 
     def headers(self, table):
         """Those of all buckets of a table, each with its bucket's name."""

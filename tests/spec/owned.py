@@ -164,7 +164,7 @@ class Owned:
     def raw_frames(self, bucket=0):
         info = self.table.info
         with self.engine._tablets.use_one(info, info.bucket_ids[bucket]) as tablet:
-            return tablet.log.read(tablet.log.start, limit_bytes=2**30)
+            return list(tablet.log.frames(tablet.log.start))
 
     def locks(self):
         return {info.owner: info for info in self.rack.db.locks()}

@@ -36,11 +36,11 @@ def filled(disk, frames, *, sync=True, **options) -> Log:
 
 
 def everything(log):
-    return [(found.header, found.body.to_pybytes()) for found in log.read(log.start, limit_bytes=2**40)]
+    return [(found.header, found.body.to_pybytes()) for found in log.frames(log.start)]
 
 
 def seqs(log):
-    return [found.header.tag.seq for found in log.read(log.start, limit_bytes=2**40)]
+    return [found.header.tag.seq for found in log.frames(log.start)]
 
 
 def last_path(disk):

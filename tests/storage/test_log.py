@@ -50,7 +50,7 @@ def filled(disk=None, *, frames=12, **options) -> Log:
 
 
 def everything(log, offset=None):
-    return log.read(log.start if offset is None else offset, limit_bytes=2**40)
+    return list(log.frames(log.start if offset is None else offset))
 
 
 def contents(frames):
@@ -138,10 +138,27 @@ def test_nothing_that_starts_at_or_after_the_published_end_is_shown():
     log = open_log(LossyDisk())
     log.append([frame(2, seq=1), frame(0, seq=2), frame(2, seq=3), frame(0, seq=4)])
 
-    assert [frame.header.tag.seq for frame in log.read(0, until=2)] == [1]
-    assert [frame.header.tag.seq for frame in log.read(0, until=4)] == [1, 2, 3]
-    assert [frame.header.tag.seq for frame in log.read(0)] == [1, 2, 3, 4]
+    def seen(**asked):
+        return [frame.header.tag.seq for frame in log.read(0, also=lambda header: True, **asked)]
+
+    assert seen(until=2) == [1]
+    assert seen(until=4) == [1, 2, 3]
+    assert seen() == [1, 2, 3, 4]
     assert log.read(4, until=4) == []
+
+
+def test_frames_without_rows_do_not_pile_up_in_a_read():
+    log = open_log(LossyDisk())
+    log.append([frame(2, seq=0)])
+    for seq in range(1, 2_001):
+        log.append([frame(0, seq=seq)])
+    log.append([frame(2, seq=2_001), frame(2, seq=2_002)])
+
+    assert [frame.header.tag.seq for frame in log.read(0, limit_bytes=300)] == [0, 2_001, 2_002]
+    assert [frame.header.tag.seq for frame in log.read(2, limit_bytes=1)] == [2_001]
+    wanted = log.read(2, limit_bytes=1, also=lambda header: header.tag.seq == 700)
+    assert [frame.header.tag.seq for frame in wanted] == [700, 2_001]
+    assert [frame.header.tag.seq for frame in log.frames(0)] == list(range(2_003))
 
 
 def test_frames_without_rows_at_the_start_of_a_segments_range_are_read_from_the_segment_before():
@@ -152,7 +169,8 @@ def test_frames_without_rows_at_the_start_of_a_segments_range_are_read_from_the_
     log.append([frame(5, seq=4)])
 
     assert segments(disk)[-1].startswith(f"{10:020}")
-    assert [frame.header.tag.seq for frame in log.read(10)] == [3, 4]
+    assert [frame.header.tag.seq for frame in log.frames(10)] == [3, 4]
+    assert [frame.header.tag.seq for frame in log.read(10)] == [4]
 
 
 @given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 1_500), st.integers(100, 2_000))
@@ -168,7 +186,8 @@ def test_pages_of_any_size_neither_miss_nor_repeat_a_frame(rows, limit_bytes, se
         if offset == log.end:
             break
 
-    assert seen == list(range(len(rows)))
+    assert seen == [seq for seq, count in enumerate(rows) if count]
+    assert [frame.header.tag.seq for frame in log.frames(0)] == list(range(len(rows)))
 
 
 def test_many_small_frames_cost_one_read():

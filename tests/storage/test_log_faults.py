@@ -1,12 +1,25 @@
 """A bucket's log on a disk that fails: nothing acknowledged is lost, nothing damaged is shown."""
 
 import errno
+from contextlib import suppress
 
 import pytest
-from tests.storage.logs import IO_ERROR, SEEDS, every_crash, everything, filled, frame, last_path, open_log, seqs
+from tests.storage.logs import (
+    IO_ERROR,
+    SEEDS,
+    content,
+    every_crash,
+    everything,
+    filled,
+    frame,
+    last_path,
+    open_log,
+    seqs,
+)
 
 from kolk.config import Durability
-from kolk.errors import DiskFull, Stopped
+from kolk.errors import DiskFull, Stopped, Unavailable
+from kolk.storage.log import Log
 from kolk.testing.disk import Crash, LossyDisk, PowerCut
 
 
@@ -155,6 +168,131 @@ def test_a_segment_that_cannot_be_deleted_stops_the_log_and_leaves_no_gap():
         log.trim(6)
 
     assert everything(open_log(disk)) == expected
+
+
+@pytest.mark.parametrize("look", [lambda log: log.read(0), lambda log: log.offset_at(1_001)])
+def test_a_log_that_cannot_be_read_says_so_and_goes_on(look):
+    disk = LossyDisk()
+    log = filled(disk, 3)
+    disk.fail_next("read", IO_ERROR)
+
+    with pytest.raises(Unavailable, match=r"cannot be read.*input/output error.*check the disk"):
+        look(log)
+
+    log.append([frame(3)])
+    log.sync()
+    assert seqs(log) == [0, 1, 2, 3]
+
+
+def crowded(disk) -> Log:
+    """A log whose last segment has frames without rows alone."""
+    log = filled(disk, 3, segment_bytes=300)
+    for seq in range(3, 30):
+        log.append([frame(seq, rows=0)])
+        log.sync()
+    assert len(log.segments) == 2
+    return log
+
+
+def every_fifth(frames):
+    return [found for found in frames if found.header.tag.seq % 5 == 0]
+
+
+THINNED = [0, 1, 2, 5, 10, 15, 20, 25]
+
+
+def test_a_thinned_log_has_what_was_needed_and_goes_on():
+    disk = LossyDisk()
+    log = crowded(disk)
+    before = log.bytes
+
+    log.thin(every_fifth)
+
+    assert seqs(log) == THINNED
+    assert log.bytes < before / 2
+    log.append([frame(30, rows=0), frame(31)])
+    log.sync()
+    assert seqs(log) == seqs(open_log(disk)) == [*THINNED, 30, 31]
+    assert [found.header.tag.seq for found in log.read(3)] == [31]
+
+
+@every_crash
+def test_a_power_cut_while_a_log_is_thinned_leaves_all_frames_or_those_that_were_needed(mode):
+    outcomes = set()
+    for seed in SEEDS:
+        for steps in range(12):
+            disk = LossyDisk(seed)
+            log = crowded(disk)
+            is_through = False
+            disk.power_off_after(steps)
+            with suppress(PowerCut):
+                log.thin(every_fifth)
+                log.append([frame(30, rows=0)])
+                log.sync()
+                is_through = True
+            found = seqs(open_log(disk.crash(mode)))
+            outcomes.add(len(found))
+            assert found == [*THINNED, 30] or (not is_through and found in (list(range(30)), THINNED))
+
+    assert {30, len(THINNED) + 1} <= outcomes
+
+
+@pytest.mark.parametrize("operation", ["replace", "create", "sync_folder"])
+def test_a_disk_that_fails_while_a_log_is_thinned_stops_it_and_loses_nothing(operation):
+    for after in range(2):
+        disk = LossyDisk()
+        log = crowded(disk)
+        disk.fail_next(operation, IO_ERROR, after=after)
+        with suppress(Stopped):
+            log.thin(every_fifth)
+
+        disk.heal()
+        assert seqs(open_log(disk)) in (list(range(30)), THINNED)
+
+
+def test_a_log_that_was_interrupted_while_it_was_thinned_takes_nothing_more():
+    class Interrupted(LossyDisk):
+        at: str | None = None
+
+        def open_append(self, path):
+            if path == self.at:
+                raise KeyboardInterrupt
+            return super().open_append(path)
+
+    disk = Interrupted()
+    log = crowded(disk)
+    disk.at = last_path(disk)
+    with pytest.raises(KeyboardInterrupt):
+        log.thin(every_fifth)
+
+    with pytest.raises(Stopped, match="reopen"):
+        log.append([frame(30)])
+    disk.at = None
+    assert seqs(open_log(disk)) == THINNED
+
+
+def test_a_full_disk_leaves_a_log_that_was_to_be_thinned_as_it_was():
+    disk = LossyDisk()
+    log = crowded(disk)
+    disk.fail_next("replace", OSError(errno.ENOSPC, "no space"), after=1)
+
+    with pytest.raises(DiskFull):
+        log.thin(every_fifth)
+
+    log.append([frame(30)])
+    log.sync()
+    assert seqs(log) == seqs(open_log(disk)) == list(range(31))
+
+
+def test_a_copy_of_a_segment_under_another_name_outlives_its_thinning():
+    disk = LossyDisk()
+    log = crowded(disk)
+    disk.link(last_path(disk), "kept")
+    before = content(disk, "kept")
+
+    log.thin(every_fifth)
+
+    assert content(disk, "kept") == before
 
 
 class InterruptedDisk(LossyDisk):

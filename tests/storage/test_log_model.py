@@ -59,13 +59,15 @@ class LogAgainstList(RuleBasedStateMachine):
             )
 
     def everything(self):
+        return [(frame.header, frame.body.to_pybytes()) for frame in self.log.frames(self.log.start)]
+
+    def in_pages(self):
         frames = []
         offset = self.log.start
-        while page := self.log.read(offset, limit_bytes=700):
+        while offset < self.log.end:
+            page = self.log.read(offset, limit_bytes=700)
             frames += [(frame.header, frame.body.to_pybytes()) for frame in page]
             offset = page[-1].header.end_offset
-            if offset == self.log.end:
-                break
         return frames
 
     @rule(shape=shapes, passed=st.integers(0, 3))
@@ -115,6 +117,32 @@ class LogAgainstList(RuleBasedStateMachine):
         self.log.clear()
         assert self.log.start == self.log.end
         self.forget_trimmed()
+
+    @precondition(lambda self: self.whole == len(self.frames))
+    @rule(share=st.integers(1, 4))
+    def thin(self, share):
+        """Every so many of the last segment's frames stay; groups stay whole."""
+        if self.log.segments[-1].has_rows:
+            return
+        chosen = set()
+
+        def needed(frames):
+            found = list(frames)
+            chosen.update(frame.header.tag.seq for frame in found)
+            groups = [place for place, frame in enumerate(found) if frame.header.more]
+            kept = [frame for place, frame in enumerate(found) if groups or place % share == 0]
+            chosen.difference_update(frame.header.tag.seq for frame in kept)
+            return kept
+
+        self.log.thin(needed)
+        gone = [place for place, (header, _) in enumerate(self.frames) if header.tag.seq in chosen]
+        self.durable -= sum(place < self.durable for place in gone)
+        self.frames = [
+            (replace(header, synced=found.synced), body)
+            for (header, body), (found, _) in zip(
+                [each for each in self.frames if each[0].tag.seq not in chosen], self.everything(), strict=True
+            )
+        ]
 
     def forget_trimmed(self):
         found = self.everything()
@@ -184,7 +212,7 @@ class LogAgainstList(RuleBasedStateMachine):
         wanted = [
             (header, body)
             for header, body in self.frames
-            if (header.base_offset >= offset or header.end_offset > offset) and header.base_offset < until
+            if header.rows and header.end_offset > offset and header.base_offset < until
         ]
         assert page == (wanted[: len(page)] if offset < until else [])
         assert page or offset >= until
@@ -198,6 +226,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @invariant()
     def the_log_is_the_list(self):
         assert self.everything() == self.frames
+        assert self.in_pages() == [(header, body) for header, body in self.frames if header.rows]
 
 
 class ProcessLogAgainstList(LogAgainstList):

@@ -48,7 +48,7 @@ def rows(tablet) -> list[dict]:
 
 
 def frames(tablet):
-    return tablet.log.read(tablet.log.start)
+    return list(tablet.log.frames(tablet.log.start))
 
 
 def together(tablet, writes: list[tuple[Write, PlainTag]]) -> list[int | BaseException]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kolk.codec.checksum import added
+from kolk.codec.frame import FrameHeader
 from kolk.errors import PermissionDenied, StagingGone, TooLarge
 from kolk.model.ids import TableId, TransactionTag
 from kolk.model.transaction import CommitRecord, CommitRequest, Seal, Staging
@@ -71,13 +72,16 @@ def end_of(tablet: Tablet, record: CommitRecord) -> int | None:
     offset, until = record.bases[tablet.bucket], tablet.end
     if offset < tablet.log.start:
         return None
+
+    def is_own(header: FrameHeader) -> bool:
+        return isinstance(header.tag, TransactionTag) and header.tag.csn == record.csn
+
     while offset < until:
-        for frame in tablet.read_log(offset, until, _READ_BYTES):
-            header, tag = frame.header, frame.header.tag
-            is_own = isinstance(tag, TransactionTag) and tag.csn == record.csn
-            if is_own and not header.more:
-                return header.end_offset
-            if header.rows and not is_own:
+        for frame in tablet.read_log(offset, until, _READ_BYTES, is_own):
+            header = frame.header
+            if not is_own(header):
                 return None
+            if not header.more:
+                return header.end_offset
             offset = header.end_offset
     return offset  # a share without rows, and nothing since

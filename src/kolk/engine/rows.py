@@ -29,6 +29,7 @@ from kolk.model.rows import checked_rows
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo
 from kolk.model.write import Write, expected_columns
+from kolk.tablet.readers import size_of
 
 GET_KEYS_MAX = 1_000_000
 
@@ -148,13 +149,16 @@ class Rows:
     def _gather(
         self, info: TableInfo, schema: Schema, keys: pa.RecordBatch, encoded: list[bytes]
     ) -> list[bytes | None]:
-        """Look keys up in their buckets and put the answers in their places."""
+        """Look keys up in their buckets and put the answers in their places; TooLarge if they are too much together."""
         found: list[bytes | None] = [None] * len(encoded)
+        taken = 0
         for bucket, places in self._routing.find(info, keys, schema):
             with suppress(PartitionDropped), self._tablets.use_one(info, bucket) as tablet:
                 if places is None:
                     return tablet.get(encoded)
-                for place, value in zip(places, tablet.get([encoded[place] for place in places]), strict=True):
+                values = tablet.get([encoded[place] for place in places], taken)
+                taken += size_of(values)
+                for place, value in zip(places, values, strict=True):
                     found[place] = value
         return found
 

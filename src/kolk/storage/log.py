@@ -11,20 +11,23 @@ what may be trimmed. The folder holds::
     synced                       the watermark (storage/watermark); a hint that makes recovery strict
     trimmed                      the time of the last frame that was trimmed (storage/trimmed), if any was
 
-Offsets count rows. Frames without rows are written, kept and read like all others, but take no offset.
+Offsets count rows. Frames without rows are written like all others, but take no offset. A last segment that
+has no others is thinned now and then, since it can neither be rolled nor trimmed.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
 
 from kolk.codec.frame import FrameHeader, encode_frame, padded
 from kolk.config import Durability
-from kolk.errors import Closed, Corrupted, DiskFull, OffsetOutOfRange, Stopped
+from kolk.errors import Closed, Corrupted, DiskFull, KolkError, OffsetOutOfRange, Stopped, Unavailable
 from kolk.model.change import Offset
 from kolk.model.ids import WriteTag
 from kolk.runtime.disk import AppendFile, Chunk, Disk
-from kolk.storage.log_reader import READ_BYTES, LogReader
+from kolk.storage.log_reader import READ_BYTES, LogReader, Wanted
 from kolk.storage.log_recovery import Recovered, recover, write_index
 from kolk.storage.segment import Extent, Segment
 from kolk.storage.segment_reader import Frame
@@ -32,6 +35,7 @@ from kolk.storage.trimmed import TRIMMED_NAME, Trimmed
 from kolk.storage.watermark import WATERMARK_NAME, Watermark
 
 SEGMENT_BYTES = 128 * 1024 * 1024
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,30 +203,35 @@ class Log:
         assert mark.size >= self._durable.size, "what is durable is not taken back"
         self._cut_back(mark)
 
-    def read(self, offset: int, *, limit_bytes: int = READ_BYTES, until: int | None = None) -> list[Frame]:
-        """Verified frames that contain or follow ``offset``, in order.
+    def read(
+        self, offset: int, *, limit_bytes: int = READ_BYTES, until: int | None = None, also: Wanted | None = None
+    ) -> list[Frame]:
+        """Verified frames with rows that contain or follow ``offset``, in order, and those few without that are
+        ``also`` wanted: of the others there may be any number between two rows.
 
-        With ``until``, the published end, it returns those that start before it. Without, it goes on to the
-        very end, and returns the frames without rows that stand there too, as recovery wants. Once
-        ``limit_bytes`` are reached it stops after a frame with rows, so that the next read, from the last
-        frame's end offset, neither misses nor repeats a frame.
+        With ``until``, the published end, it returns those that start before it. Once ``limit_bytes`` are
+        reached it stops after a frame with rows, so that the next read, from the last frame's end offset,
+        neither misses nor repeats a frame.
         """
-        while True:
-            extent = self._extent
+
+        def look(extent: Extent) -> list[Frame]:
             self._check_position(offset, extent)
-            try:
-                return self._reader.read(extent, offset, limit_bytes, until)
-            except FileNotFoundError as error:
-                self._check_trimmed(extent, error)
+            return self._reader.read(extent, offset, limit_bytes, until, also)
+
+        return self._looked(look)
+
+    def frames(self, offset: int) -> Iterator[Frame]:
+        """Every verified frame that contains or follows ``offset``, a few megabytes in memory at a time, up to the
+        very end. For whoever is alone with the log, as recovery is."""
+        self._check_position(offset, self._extent)
+        try:
+            yield from self._reader.frames(self._extent, offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def offset_at(self, timestamp_ms: int, *, until: int | None = None) -> Offset:
         """The first offset committed at ``timestamp_ms`` or later, else the end (``until`` if given)."""
-        while True:
-            extent = self._extent
-            try:
-                return self._reader.offset_at(extent, timestamp_ms, until)
-            except FileNotFoundError as error:
-                self._check_trimmed(extent, error)
+        return self._looked(lambda extent: self._reader.offset_at(extent, timestamp_ms, until))
 
     def may_lack(self, timestamp_ms: int) -> bool:
         """Whether something that was committed at ``timestamp_ms`` or later may have been trimmed.
@@ -274,6 +283,48 @@ class Log:
         if self._whole.has_rows:
             self._roll()
         self.trim(self._extent.end)
+
+    @property
+    def rowless_bytes(self) -> int:
+        """The size of the last segment, if none of its frames has rows; it is then what readers never look into."""
+        last = self._extent.last
+        return 0 if last.has_rows else last.size
+
+    def thin(self, needed: Callable[[Iterable[Frame]], Sequence[Frame]]) -> None:
+        """Keep only those frames of a last segment without rows that are needed: it can neither be rolled nor trimmed.
+
+        Steps: lower the watermark, durably; replace the file whole; open it. A crash after the first leaves
+        all frames, and a watermark that says less than it might; after the second, those that are kept. The
+        file is not cut: a backup that has it under another name is to have all of it. ``DiskFull`` leaves the
+        log as it was.
+        """
+        self._check_serving()
+        self._settle()
+        last = self._extent.last
+        assert self._whole is last, "no group is open"
+        assert not last.has_rows, "rows are trimmed"
+        try:
+            kept = needed(self._reader.frames(Extent((), last), last.base))
+        except OSError as error:
+            raise self._unreadable(error) from error
+        headers = [replace(frame.header, synced=0) for frame in kept]
+        pieces = (encode_frame(header, frame.body) for header, frame in zip(headers, kept, strict=True))
+        data = b"".join(map(memoryview, chain.from_iterable(pieces)))
+        path = f"{self._folder}/{last.log_name}"
+        with self._stopping("a segment could not be replaced"):
+            self._disk.replace(f"{self._folder}/{WATERMARK_NAME}", Watermark(last.base, len(data)).encode())
+            self._disk.replace(path, data)
+            # Set before and cleared after: whatever comes in between, nobody may append to the file that was replaced.
+            self._failure = f"the log {self._folder} stopped: a segment was replaced; reopen the database to recover"
+            file = self._disk.open_append(path)
+        self._file.close()
+        self._file = file
+        self._reader.grow(last)
+        self._whole = Segment(base=last.base, end=last.base, size=0, last_timestamp_ms=last.last_timestamp_ms)
+        self._extent = Extent(self._extent.sealed, self._whole)
+        self._publish(headers)
+        self._mark_durable()
+        self._failure = None
 
     def close(self) -> None:
         """Let the files go. What was not synced may be lost, as it may always. Idempotent."""
@@ -419,13 +470,25 @@ class Log:
         if self._failure is not None:
             raise Stopped(self._failure)
 
+    def _looked(self, look: Callable[[Extent], T]) -> T:
+        """What is found in the log as it is now; once more, if a segment was trimmed under the look."""
+        while True:
+            extent = self._extent
+            try:
+                return look(extent)
+            except OSError as error:
+                # A segment that vanished under the look has been trimmed meanwhile, or else should be there.
+                if not isinstance(error, FileNotFoundError) or self._extent.start == extent.start:
+                    raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> KolkError:
+        """What a reader is told. The log goes on: what is on disk is not in doubt."""
+        if isinstance(error, FileNotFoundError):
+            return Corrupted(f"a log segment is gone: {error.filename}; restore it from a copy")
+        return Unavailable(f"the log {self._folder} cannot be read: {error}; check the disk, then retry")
+
     def _check_position(self, offset: int, extent: Extent) -> None:
         if offset < extent.start:
             raise OffsetOutOfRange(f"offset {offset} has been trimmed; the log starts at {extent.start}")
         if offset > extent.end:
             raise OffsetOutOfRange(f"offset {offset} was never written; the log ends at {extent.end}")
-
-    def _check_trimmed(self, extent: Extent, error: FileNotFoundError) -> None:
-        """A segment that vanished under a reader has been trimmed meanwhile, or else should be there."""
-        if self._extent.start == extent.start:
-            raise Corrupted(f"a log segment is gone: {error.filename}; restore it from a copy") from error

@@ -6,8 +6,9 @@ descriptor that trimming could close, and a thousand buckets hold no thousand fi
 """
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
+from kolk.codec.frame import FrameHeader
 from kolk.model.change import Offset
 from kolk.runtime.disk import Disk
 from kolk.storage.index import SparseIndex
@@ -17,6 +18,9 @@ from kolk.storage.segment_reader import Frame, read_frames, seek
 
 READ_BYTES = 4 * 1024 * 1024
 """The most that is asked of the disk at once, unless one frame is longer."""
+
+Wanted = Callable[[FrameHeader], bool]
+"""Which frames without rows a reader wants."""
 
 _READ_BYTES_MIN = 16 * 1024
 _INDEXES_MAX = 4
@@ -34,23 +38,37 @@ class LogReader:
         self._growing = last.base
         self._indexes = {last.base: index}
 
-    def read(self, extent: Extent, offset: int, limit_bytes: int, until: int | None) -> list[Frame]:
+    def read(
+        self, extent: Extent, offset: int, limit_bytes: int, until: int | None, also: Wanted | None = None
+    ) -> list[Frame]:
         """See ``Log.read``."""
         frames: list[Frame] = []
         if until is not None and offset >= until:
             return frames
         taken = 0
-        with contextlib.closing(self._frames_from(extent, offset, limit_bytes)) as found:
+        with contextlib.closing(self.frames(extent, offset, limit_bytes)) as found:
             for frame in found:
-                frames.append(frame)
                 header = frame.header
-                taken += header.length
+                if header.rows or (also is not None and also(header)):
+                    frames.append(frame)
+                    taken += header.length
                 # Do not even look at what follows: beyond ``until`` frames may be taken back while we read.
                 if until is not None and header.end_offset >= until:
                     break
-                if taken >= limit_bytes and header.rows and header.end_offset < extent.end:
+                if taken >= limit_bytes and header.rows:
                     break
         return frames
+
+    def frames(self, extent: Extent, offset: int, limit_bytes: int = READ_BYTES) -> Generator[Frame, None, None]:
+        """Every frame that contains or follows ``offset``; about ``limit_bytes`` are in memory at a time."""
+        chunk_bytes = min(max(limit_bytes, _READ_BYTES_MIN), READ_BYTES)
+        for segment in extent.from_offset(offset):
+            if not segment.size:
+                continue
+            path, index = self._path(segment), self.index(segment)
+            with self._disk.open_reader(path) as reader:
+                place = seek(reader, path, segment, index, offset)
+                yield from read_frames(reader, path, segment, index, place, chunk_bytes)
 
     def offset_at(self, extent: Extent, timestamp_ms: int, until: int | None) -> Offset:
         """See ``Log.offset_at``."""
@@ -95,16 +113,6 @@ class LogReader:
     def forget(self, segment: Segment) -> None:
         """A segment is deleted."""
         self._indexes.pop(segment.base, None)
-
-    def _frames_from(self, extent: Extent, offset: int, limit_bytes: int) -> Generator[Frame, None, None]:
-        chunk_bytes = min(max(limit_bytes, _READ_BYTES_MIN), READ_BYTES)
-        for segment in extent.from_offset(offset):
-            if not segment.size:
-                continue
-            path, index = self._path(segment), self.index(segment)
-            with self._disk.open_reader(path) as reader:
-                place = seek(reader, path, segment, index, offset)
-                yield from read_frames(reader, path, segment, index, place, chunk_bytes)
 
     def _forget_others(self) -> None:
         spare = [base for base in list(self._indexes) if base != self._growing]

@@ -7,7 +7,7 @@ It is judged as when it is opened to be served: a torn tail is passed over, sinc
 from collections.abc import Iterator
 
 from kolk.runtime.disk import Disk
-from kolk.storage.log_reader import READ_BYTES, LogReader
+from kolk.storage.log_reader import LogReader
 from kolk.storage.log_recovery import recover
 from kolk.storage.segment_reader import Frame
 
@@ -33,9 +33,4 @@ class LookedLog:
 
     def frames(self) -> Iterator[Frame]:
         """All of them in order, a few megabytes in memory at a time."""
-        offset = self.start
-        while frames := self._reader.read(self._extent, offset, READ_BYTES, None):
-            yield from frames
-            offset = frames[-1].header.end_offset
-            if offset == self.end:
-                return
+        return self._reader.frames(self._extent, self.start)

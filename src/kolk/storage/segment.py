@@ -2,7 +2,7 @@
 
 A segment holds the frames of a range of offsets and is named by the first of them, so a log knows its shape
 from a folder listing alone. Two segments can never have one name: a log rolls only when its last segment
-has rows.
+has rows. One that has none, and grows all the same, is thinned instead (``Log.thin``).
 """
 
 from bisect import bisect_left

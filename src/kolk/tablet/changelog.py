@@ -38,7 +38,7 @@ def read_changelog(tablet: Tablet, offset: int, stop: int | None = None, schema:
     until = end if stop is None else min(stop, end)
     if offset >= until:
         return ChangelogPage(None, offset)
-    frames = [frame for frame in tablet.read_log(offset, until, PAGE_BYTES) if frame.header.rows]
+    frames = tablet.read_log(offset, until, PAGE_BYTES)
     # Asked for after the frames were read, so that it knows their versions.
     versions = tablet.merger.versions
     if schema is None:

@@ -1,5 +1,6 @@
 """What waits for a bucket, and what it answers with: plain values beside the tablet itself."""
 
+from copy import copy
 from dataclasses import dataclass
 
 from kolk.errors import KolkError, OutcomeUnknown
@@ -33,3 +34,12 @@ def interrupted() -> KolkError:
     error = OutcomeUnknown("the put was interrupted together with another one; put it again with the same tag")
     error.retriable = True
     return error
+
+
+def told_apart(error: Exception) -> Exception:
+    """An error that several puts are told, for one of them: whoever made the put writes its tag on it."""
+    if not isinstance(error, KolkError):
+        return error
+    own = copy(error)
+    own.__cause__ = error.__cause__
+    return own

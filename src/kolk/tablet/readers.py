@@ -4,7 +4,7 @@ Reads take no lock; they only count themselves, because RocksDB must not be clos
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from kolk.errors import TooLarge
@@ -51,17 +51,24 @@ class Readers:
             threading.Event().wait(_WAIT_SECONDS)
 
 
-def values_of(kv: Kv, keys: list[bytes]) -> list[bytes | None]:
-    """The stored values under these keys; TooLarge, before much is read, if they are too large together."""
+def values_of(kv: Kv, keys: Sequence[bytes], *, taken: int = 0, bytes_max: int | None = None) -> list[bytes | None]:
+    """The stored values under these keys; TooLarge, before much is read, if they are too large together, and with what
+    was ``taken`` before: larger than a lookup may be, or than ``bytes_max``."""
+    most = READ_BYTES_MAX if bytes_max is None else bytes_max
     found: list[bytes | None] = []
     size, count = 0, _GET_KEYS_MIN
     while len(found) < len(keys):
-        piece = kv.get(keys[len(found) : len(found) + count])
+        piece = kv.get(list(keys[len(found) : len(found) + count]))
         found += piece
-        size += sum(map(len, filter(None, piece)))
-        _check_read(size)
+        size += size_of(piece)
+        _check_read(taken + size, most)
         count = min(max(_GET_BYTES * len(found) // (size + 1), _GET_KEYS_MIN), _GET_KEYS_MAX)
     return found
+
+
+def size_of(values: Iterable[bytes | None]) -> int:
+    """How many bytes stored values take together."""
+    return sum(map(len, filter(None, values)))
 
 
 def values_between(kv: Kv, start: bytes, end: bytes) -> list[bytes]:
@@ -72,10 +79,10 @@ def values_between(kv: Kv, start: bytes, end: bytes) -> list[bytes]:
         for value in values:
             found.append(value)
             size += len(value)
-            _check_read(size)
+            _check_read(size, READ_BYTES_MAX)
     return found
 
 
-def _check_read(size: int) -> None:
-    if size > READ_BYTES_MAX:
-        raise TooLarge(f"the rows take more than {READ_BYTES_MAX:,} bytes together; ask for fewer at once, or scan")
+def _check_read(size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise TooLarge(f"the rows take more than {bytes_max:,} bytes together; ask for fewer at once, or scan")

@@ -47,6 +47,7 @@ from kolk.tablet.signal import Signal
 from kolk.tablet.tablet import Tablet
 
 _REPLAY_BYTES = 8 * 2**20
+_REPLAY_FRAMES = 16_384
 _log = logging.getLogger(__name__)
 
 
@@ -207,12 +208,21 @@ def _counted(kv: Kv, applied: int) -> int:
 
 
 def _portions(log: Log, offset: int) -> Iterator[Sequence[Frame]]:
-    """The frames from ``offset`` on, in portions that fit one WriteBatch."""
-    while frames := log.read(offset, limit_bytes=_REPLAY_BYTES):
-        yield frames
-        offset = frames[-1].header.end_offset
-        if offset == log.end:
-            return
+    """The frames from ``offset`` on, in portions that fit one WriteBatch.
+
+    A portion may end between two frames without rows, at one offset. A replay that is broken off there does the first
+    of them again, as it does with all those that stand at the offset that the KV has.
+    """
+    portion: list[Frame] = []
+    size = 0
+    for frame in log.frames(offset):
+        portion.append(frame)
+        size += frame.header.length
+        if size >= _REPLAY_BYTES or len(portion) >= _REPLAY_FRAMES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 def _writes(frame: Frame, merger: Merger | Appender) -> KvWrites:

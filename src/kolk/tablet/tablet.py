@@ -40,18 +40,20 @@ from kolk.model.owner import OwnerRecord
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import ROWS_END, Kv
 from kolk.storage.log import Log, PendingFrame
+from kolk.storage.log_reader import Wanted
 from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
 from kolk.tablet.merged import Framed, Merged, fitting, framed
 from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
-from kolk.tablet.pending import Checkpointed, Pending, interrupted
+from kolk.tablet.pending import Checkpointed, Pending, interrupted, told_apart
 from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
+from kolk.tablet.thinning import Thinning
 from kolk.tablet.undoing import corrections
 
 _PASS_PUTS_MAX = 1_024
@@ -85,6 +87,7 @@ class Tablet:
         self._queue: list[Pending] = []
         self._readers = Readers(self._check_serving)
         # Guarded by _lock.
+        self._thinning = Thinning(log)
         self._dedup = dedup
         self._owning = owning or Owning({}, dict)
         self._csn = csn
@@ -149,20 +152,21 @@ class Tablet:
             raise pending.error
         return pending.end
 
-    def get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The stored values under these keys; TooLarge, before much is read, if they are too large together."""
+    def get(self, keys: list[bytes], taken: int = 0) -> list[bytes | None]:
+        """The stored values under these keys; TooLarge, before much is read, if they are too large together, and with
+        what was ``taken`` from other buckets."""
         with self._readers.reading():
-            return values_of(self._kv, keys)
+            return values_of(self._kv, keys, taken=taken)
 
     def between(self, start: bytes, end: bytes) -> list[bytes]:
         """The stored values of a range of keys, in key order."""
         with self._readers.reading():
             return values_between(self._kv, start, end)
 
-    def read_log(self, offset: int, until: int, limit_bytes: int) -> Sequence[Frame]:
-        """Frames from ``offset`` up to ``until``, which is at most the published end."""
+    def read_log(self, offset: int, until: int, limit_bytes: int, also: Wanted | None = None) -> Sequence[Frame]:
+        """Frames with rows, or ``also`` wanted, from ``offset`` up to ``until``, which is at most the published end."""
         with self._readers.reading():
-            return self.log.read(offset, limit_bytes=limit_bytes, until=until)
+            return self.log.read(offset, limit_bytes=limit_bytes, until=until, also=also)
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first published offset that was committed at or after this time."""
@@ -411,16 +415,16 @@ class Tablet:
             view.abandon()
 
     def _pass(self) -> None:
-        """Serve everybody who waits; every one of them is done afterwards, whatever happens."""
+        """Serve those who wait, the first of them at least; who was served is done afterwards, whatever happens."""
         # A slice, which is one step: an iterator would fail if another put came between its making and its use.
         batch = self._queue[:_PASS_PUTS_MAX]
         try:
             self._check_writable()
-            self._serve(batch)
+            batch = self._serve(batch)
         except BaseException as error:
             shared = error if isinstance(error, Exception) else interrupted()
             for pending in batch:
-                pending.error = pending.error or shared
+                pending.error = pending.error or told_apart(shared)
             if shared is not error:
                 raise
         finally:
@@ -429,12 +433,9 @@ class Tablet:
                 with suppress(ValueError):
                     self._queue.remove(pending)
 
-    def _serve(self, batch: Sequence[Pending]) -> None:
-        if self.log.end != self._published:
-            raise Stopped(
-                f"bucket {self.bucket.name} has frames that were never applied; close and reopen the database"
-            )
-        batch = [pending for pending in batch if self._is_current(pending)]
+    def _serve(self, waiting: Sequence[Pending]) -> Sequence[Pending]:
+        """Serve puts together, those that are not too much for one pass; the answer is which."""
+        batch = [pending for pending in waiting if self._is_current(pending)]
         now_ms = self._clock.now_ms()
         stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
@@ -443,6 +444,9 @@ class Tablet:
         writes: list[KvWrites] = []
         end = self.log.end
         for pending in batch:
+            if not stored.has_room:
+                waiting = waiting[: waiting.index(pending)]
+                break
             tag = pending.tag
             writer: Writer | None = None
             try:
@@ -467,10 +471,12 @@ class Tablet:
                 writers[tag.writer] = writer.after(tag.seq, end, now_ms)
         if frames:
             self._commit(frames, writes, writers, views)
+        return waiting
 
     def _is_current(self, pending: Pending) -> bool:
         """Prepare a put again if the table was altered since, and take back what an earlier attempt at its task has
         left here; False if that shows that it cannot be."""
+        pending.error = None  # it may have been too much for the pass before
         try:
             pending.prepared = self._renewed(pending.prepared)
             if isinstance(pending.tag, OwnerTag) and pending.tag.ticket:
@@ -502,6 +508,7 @@ class Tablet:
         refused: DiskFull | None = None
         with self._stopping_on_failure():
             try:
+                self._thinning.thin()
                 self.log.append(frames)
             except DiskFull as error:
                 refused = error

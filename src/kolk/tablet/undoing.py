@@ -53,7 +53,7 @@ def gather(log: Log, start: int, end: int, record: OwnerRecord, images: Images, 
         for frame in frames:
             tag = frame.header.tag
             is_own = isinstance(tag, OwnerTag) and tag.owner == record.number and tag.epoch > record.committed
-            if frame.header.rows and (is_own or isinstance(tag, SystemTag)):
+            if is_own or isinstance(tag, SystemTag):
                 schema = codec.of(frame.header.schema_id).schema
                 rows = pa.ipc.read_record_batch(frame.body, change_schema(schema))
                 (images.take if is_own else images.remove)(rows, schema)

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from kolk.merge.changes import KvWrites
-from kolk.runtime.disk import AppendFile, Chunk, OsDisk, naming_full_disk
+from kolk.runtime.disk import AppendFile, Chunk, OsDisk, Reader, naming_full_disk
 from kolk.storage.kv import DAMAGED, Kv, KvMemory
 from kolk.storage.meta import Meta, MetaChange
 
@@ -321,6 +321,8 @@ class Call(Enum):
     CREATE = "create"
     """A new segment's file."""
     SYNC_FOLDER = "sync_folder"
+    READ = "read"
+    """A file that is opened to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +374,11 @@ class FailingDisk(OsDisk):
             with naming_full_disk(path):
                 self.attempt(Call.CREATE, path)
         return _FailingFile(super().open_append(path), path, self)
+
+    def open_reader(self, path: str) -> Reader:
+        """See ``Disk``."""
+        self.attempt(Call.READ, path)
+        return super().open_reader(path)
 
     def sync_folder(self, path: str) -> None:
         """See ``Disk``."""
