@@ -44,7 +44,7 @@ def batch_of(
             f"the data has no column {', '.join(map(repr, missing))}; give every column, with nulls where there is"
             " nothing, or name the columns you mean with columns=[...]"
         )
-    arrays = [_column_array(columns[column.name], column) for column in wanted]
+    arrays = [converted(columns[column.name], column.type, column.name) for column in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in wanted]))
 
 
@@ -73,12 +73,25 @@ def columns_of(data: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
         return _columns_of_dicts(data, shape)
     if _is_pandas_frame(data):
         return _columns_of_pandas(data, shape)
-    return _columns_of_table(_table_of(data))
+    return _columns_of_table(_table_of(data), shape)
 
 
-def _columns_of_table(table: pa.Table) -> dict[str, pa.Array]:
+def check_valid(array: pa.Array | pa.ChunkedArray, name: str, *, full: bool = True) -> None:
+    """Raise InvalidRows for what is no valid Arrow data, with which Arrow itself may end the process. Without ``full``
+    only its ends are looked at, however long it is."""
+    try:
+        array.validate(full=full)
+    except pa.ArrowException as error:
+        raise InvalidRows(f"the column {name!r} is not valid Arrow data: {error}") from error
+
+
+def _columns_of_table(table: pa.Table, shape: Sequence[Column]) -> dict[str, pa.Array]:
+    """What is of another type is about to be converted, and is validated here; what is not, by whoever serves it."""
     if len(set(table.column_names)) < table.num_columns:
         raise InvalidRows("the data names a column twice")
+    types = {column.name: column.type.arrow for column in shape}
+    for name in table.column_names:
+        check_valid(table.column(name), name, full=table.column(name).type != types.get(name))
     return {name: _one_chunk(table.column(name)) for name in table.column_names}
 
 
@@ -96,7 +109,7 @@ def _columns_of_pandas(frame: Data, shape: Sequence[Column]) -> dict[str, pa.Arr
         str(dtype) != "object" or name not in nested for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
     ]
     try:
-        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False))
+        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False), shape)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidRows):
             raise
@@ -149,15 +162,6 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowInvalid as error:
         raise TooLarge("a column has more than 2 GiB; put it in pieces") from error
-
-
-def _column_array(array: pa.Array, column: Column) -> pa.Array:
-    if column.type.is_nested and array.type != column.type.arrow:
-        try:
-            array.validate(full=True)  # it is about to be taken apart by its own offsets
-        except pa.ArrowInvalid as error:
-            raise InvalidRows(f"the column {column.name!r} is not valid Arrow data: {error}") from error
-    return converted(array, column.type, column.name)
 
 
 def _columns_of_dicts(rows: Sequence[Any], shape: Sequence[Column]) -> dict[str, pa.Array]:
