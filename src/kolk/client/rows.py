@@ -54,7 +54,8 @@ def key_batch(keys: Data, schema: Schema) -> pa.RecordBatch:
     if _is_one_column(keys):
         if len(wanted) > 1:
             raise InvalidRows(f"a key of this table has {len(wanted)} values: {', '.join(schema.primary_key)}")
-        keys = _table_of({schema.primary_key[0]: keys})
+        is_of_objects = _is_of_objects(getattr(keys, "dtype", None))
+        keys = keys.tolist() if is_of_objects else _table_of({schema.primary_key[0]: keys})
     if isinstance(keys, list | tuple) and keys and not isinstance(keys[0], Mapping):
         given = keys if isinstance(keys, list) else [keys]
         names = schema.primary_key
@@ -102,11 +103,13 @@ def _is_pandas_frame(data: Data) -> bool:
 def _columns_of_pandas(frame: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
     """Through pandas' own conversion, which drops the index and reads its nullable types.
 
-    But for Python's lists and dicts, which it would take by themselves: a dict would become a row, even of a map.
+    But for columns of Python's objects, which are taken as those of dicts are: it would take one for another where they
+    are of several types, drop zones and nanoseconds, and make a row of a dict, even of one for a map.
     """
-    nested = {column.name: column for column in shape if column.type.is_nested}
+    types = {column.name: column.type for column in shape}
     plain = [
-        str(dtype) != "object" or name not in nested for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+        not (_is_of_objects(dtype) and str(name) in types)
+        for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
     ]
     try:
         columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False), shape)
@@ -115,17 +118,24 @@ def _columns_of_pandas(frame: Data, shape: Sequence[Column]) -> dict[str, pa.Arr
             raise
         raise InvalidRows(f"the DataFrame cannot be read as rows: {error}") from error
     for place in [place for place, is_plain in enumerate(plain) if not is_plain]:
-        name = frame.columns[place]
+        name = str(frame.columns[place])
         if name in columns:
             raise InvalidRows("the data names a column twice")
-        values = [None if _is_missing(value) else value for value in frame.iloc[:, place]]
-        columns[name] = array_of(values, nested[name].type, name)
+        columns[name] = array_of(_objects_of(frame.iloc[:, place]), types[name], name)
     return columns
 
 
-def _is_missing(value: Any) -> bool:
-    """Whether this is one of pandas' ways to say nothing: None, NaN or NA."""
-    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+def _is_of_objects(dtype: Any) -> bool:
+    """Whether pandas knows no more of the values of a column, or of its categories, than that they are objects."""
+    return str(getattr(getattr(dtype, "categories", None), "dtype", dtype)) == "object"
+
+
+def _objects_of(series: Any) -> list[Any]:
+    """The values of a column, with None for each of pandas' ways to say nothing: NaN, NaT, NA."""
+    values = series.tolist()
+    for place in series.isna().to_numpy().nonzero()[0]:
+        values[place] = None
+    return values
 
 
 def _is_one_column(data: Data) -> bool:
