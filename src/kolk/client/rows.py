@@ -44,7 +44,7 @@ def batch_of(
             f"the data has no column {', '.join(map(repr, missing))}; give every column, with nulls where there is"
             " nothing, or name the columns you mean with columns=[...]"
         )
-    arrays = [_column_array(columns[column.name], column) for column in wanted]
+    arrays = [converted(columns[column.name], column.type, column.name) for column in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in wanted]))
 
 
@@ -54,7 +54,8 @@ def key_batch(keys: Data, schema: Schema) -> pa.RecordBatch:
     if _is_one_column(keys):
         if len(wanted) > 1:
             raise InvalidRows(f"a key of this table has {len(wanted)} values: {', '.join(schema.primary_key)}")
-        keys = _table_of({schema.primary_key[0]: keys})
+        is_of_objects = _is_of_objects(getattr(keys, "dtype", None))
+        keys = keys.tolist() if is_of_objects else _table_of({schema.primary_key[0]: keys})
     if isinstance(keys, list | tuple) and keys and not isinstance(keys[0], Mapping):
         given = keys if isinstance(keys, list) else [keys]
         names = schema.primary_key
@@ -73,12 +74,25 @@ def columns_of(data: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
         return _columns_of_dicts(data, shape)
     if _is_pandas_frame(data):
         return _columns_of_pandas(data, shape)
-    return _columns_of_table(_table_of(data))
+    return _columns_of_table(_table_of(data), shape)
 
 
-def _columns_of_table(table: pa.Table) -> dict[str, pa.Array]:
+def check_valid(array: pa.Array | pa.ChunkedArray, name: str, *, full: bool = True) -> None:
+    """Raise InvalidRows for what is no valid Arrow data, with which Arrow itself may end the process. Without ``full``
+    only its ends are looked at, however long it is."""
+    try:
+        array.validate(full=full)
+    except pa.ArrowException as error:
+        raise InvalidRows(f"the column {name!r} is not valid Arrow data: {error}") from error
+
+
+def _columns_of_table(table: pa.Table, shape: Sequence[Column]) -> dict[str, pa.Array]:
+    """What is of another type is about to be converted, and is validated here; what is not, by whoever serves it."""
     if len(set(table.column_names)) < table.num_columns:
         raise InvalidRows("the data names a column twice")
+    types = {column.name: column.type.arrow for column in shape}
+    for name in table.column_names:
+        check_valid(table.column(name), name, full=table.column(name).type != types.get(name))
     return {name: _one_chunk(table.column(name)) for name in table.column_names}
 
 
@@ -89,30 +103,39 @@ def _is_pandas_frame(data: Data) -> bool:
 def _columns_of_pandas(frame: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
     """Through pandas' own conversion, which drops the index and reads its nullable types.
 
-    But for Python's lists and dicts, which it would take by themselves: a dict would become a row, even of a map.
+    But for columns of Python's objects, which are taken as those of dicts are: it would take one for another where they
+    are of several types, drop zones and nanoseconds, and make a row of a dict, even of one for a map.
     """
-    nested = {column.name: column for column in shape if column.type.is_nested}
+    types = {column.name: column.type for column in shape}
     plain = [
-        str(dtype) != "object" or name not in nested for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+        not (_is_of_objects(dtype) and str(name) in types)
+        for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
     ]
     try:
-        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False))
+        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False), shape)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidRows):
             raise
         raise InvalidRows(f"the DataFrame cannot be read as rows: {error}") from error
     for place in [place for place, is_plain in enumerate(plain) if not is_plain]:
-        name = frame.columns[place]
+        name = str(frame.columns[place])
         if name in columns:
             raise InvalidRows("the data names a column twice")
-        values = [None if _is_missing(value) else value for value in frame.iloc[:, place]]
-        columns[name] = array_of(values, nested[name].type, name)
+        columns[name] = array_of(_objects_of(frame.iloc[:, place]), types[name], name)
     return columns
 
 
-def _is_missing(value: Any) -> bool:
-    """Whether this is one of pandas' ways to say nothing: None, NaN or NA."""
-    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+def _is_of_objects(dtype: Any) -> bool:
+    """Whether pandas knows no more of the values of a column, or of its categories, than that they are objects."""
+    return str(getattr(getattr(dtype, "categories", None), "dtype", dtype)) == "object"
+
+
+def _objects_of(series: Any) -> list[Any]:
+    """The values of a column, with None for each of pandas' ways to say nothing: NaN, NaT, NA."""
+    values = series.tolist()
+    for place in series.isna().to_numpy().nonzero()[0]:
+        values[place] = None
+    return values
 
 
 def _is_one_column(data: Data) -> bool:
@@ -149,15 +172,6 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowInvalid as error:
         raise TooLarge("a column has more than 2 GiB; put it in pieces") from error
-
-
-def _column_array(array: pa.Array, column: Column) -> pa.Array:
-    if column.type.is_nested and array.type != column.type.arrow:
-        try:
-            array.validate(full=True)  # it is about to be taken apart by its own offsets
-        except pa.ArrowInvalid as error:
-            raise InvalidRows(f"the column {column.name!r} is not valid Arrow data: {error}") from error
-    return converted(array, column.type, column.name)
 
 
 def _columns_of_dicts(rows: Sequence[Any], shape: Sequence[Column]) -> dict[str, pa.Array]:

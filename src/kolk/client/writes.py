@@ -1,16 +1,18 @@
 """From what people put to the write that a table is asked for: which columns it is about, and what to do with them."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.client.rows import Data, batch_of, columns_of, key_batch
+from kolk.client.rows import Data, batch_of, check_valid, columns_of, key_batch
 from kolk.errors import InvalidArgument, InvalidRows
 from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
+from kolk.model.rows import checked_rows
 from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
 from kolk.model.write import CHANGE, Action, Write, expected_columns, left_out
 
@@ -50,8 +52,10 @@ def preaggregated(schema: Schema, data: Data, targets: tuple[str, ...] | None) -
         raise InvalidArgument(
             "changes that are taken back cannot be aggregated before they are sent; put them as they are"
         )
+    # What else the server does first: nobody looks at these rows again before they are read here.
+    rows = checked_rows(write.rows, expected_columns(schema, write.action, write.columns, write.mode))
     merger = Merger(schema, TableOptions(merge_engine=MergeEngine.AGGREGATION))
-    states = merger.prepare(write).rows
+    states = merger.prepare(replace(write, rows=rows)).rows
     # Of no rows there are no states, but they have the types of states all the same.
     return states if states.num_rows else pa.RecordBatch.from_pylist([], schema.arrow_of(states.schema.names))
 
@@ -115,6 +119,7 @@ def _count(given: dict[str, pa.Array]) -> int:
 
 def _kinds(words: pa.Array) -> pa.Array:
     """Changes by their numbers, from Kolk's symbols or from Spark's words."""
+    check_valid(words, CHANGE.name)  # it is read here and nowhere else
     if pa.types.is_integer(words.type):
         try:
             return words.cast(pa.int8())

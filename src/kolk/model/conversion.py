@@ -9,12 +9,14 @@ import datetime
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 from kolk.errors import InvalidRows, TooLarge
 from kolk.model.nested import bits_of, bounds_of, list_array, list_bounds, renamed, row_array, row_fields, validity_of
@@ -32,6 +34,8 @@ def array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
     if type.is_nested:
         return _nested_array_of(values, type, name)
     try:
+        if len(_sorts_of(values)) > 1:
+            return _mixed_array_of(values, type, name)
         if type.kind is Kind.DECIMAL:
             values = [Decimal(value) if _is_int(value) else value for value in values]
         if type.kind in _TEMPORAL:
@@ -44,6 +48,32 @@ def array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
             raise
         raise InvalidRows(f"the column {name!r} is a {type}: {error}") from error
     return array
+
+
+def _sorts_of(values: Sequence[Any]) -> set[type]:
+    """The Python types of the values; None is of every one."""
+    return {*map(type, values)} - {NoneType}
+
+
+def _mixed_array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
+    """Each sort of values by itself and of exactly the type, so that a value is what it is alone.
+
+    Beside others pyarrow would take it for one of them: a number for microseconds beside a time and for days beside a
+    date, a truth value for a number, text for bytes. Beside numpy's times it even ends the process.
+    """
+    order, starts = _by_sort(values)
+    arrays: list[pa.Array] = []
+    for places in np.split(order, starts):
+        alone = array_of([values[place] for place in places.tolist()], type, name)
+        arrays.append(converted(alone, type, name))
+    return pa.concat_arrays(arrays).take(pa.array(np.argsort(order)))
+
+
+def _by_sort(values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of the values, those of one Python type together, and where among them the next type starts."""
+    sorts = np.fromiter(map(id, map(type, values)), np.uint64, len(values))
+    order = np.argsort(sorts, kind="stable")
+    return order, np.flatnonzero(np.diff(sorts[order])) + 1
 
 
 def _is_int(value: object) -> bool:
@@ -65,7 +95,7 @@ def _check_moments(values: Sequence[Any], type: DataType, name: str) -> None:
         raise InvalidRows(f"the column {name!r} mixes times with and without a zone")
     for value in values:
         if getattr(value, "nanosecond", 0):
-            raise InvalidRows(f"the column {name!r}: give nanoseconds in an Arrow or pandas frame, not in dicts")
+            raise InvalidRows(f"the column {name!r}: give nanoseconds in Arrow or datetime64 columns, not as objects")
         if isinstance(value, datetime.time) and value.tzinfo is not None:
             raise InvalidRows(f"the column {name!r} is a {type}, which has no zone")
 
