@@ -35,7 +35,7 @@ from kolk.spark.offsets import (
     scanned,
     slices,
 )
-from kolk.spark.options import Options
+from kolk.spark.options import Options, passes_over_dropped
 from kolk.spark.places import EARLIEST, FULL, LATEST, Moment, Offsets, place_of
 from kolk.spark.slices import ANEW, gone, log_lost, snapshot_pages
 
@@ -50,7 +50,7 @@ class Following:
 
     def __init__(self, options: Options, database: Database, names: Sequence[str], lanes: int) -> None:
         self.table = database.table(options.required("table"))
-        self.passes_over_dropped = options.choice("dropped-partitions", ("fail", "ignore")) == "ignore"
+        self.passes_over_dropped = passes_over_dropped(options)
         self._names = tuple(names)
         self._start = place_of("start", options.text("start") or FULL, (FULL, EARLIEST, LATEST))
         self._follower = options.text("follower")
