@@ -107,6 +107,17 @@ def test_a_time_reads_what_was_committed_since(pages, query, db, name):
     assert [row["id"] for row in stream.everything()] == [77]
 
 
+def test_a_time_of_which_the_log_has_lost_changes_is_refused(db, name, query):
+    table = db.create_table(name, Schema([Column("n", "bigint")]), buckets=1)
+    table.put([{"n": 1}])
+    (before,) = {row["_commit_timestamp"] for row in table.changelog().__iter__().__next__().to_pylist()}
+    table.truncate()
+    table.put([{"n": 2}])
+
+    with pytest.raises(OffsetOutOfRange, match=r"may have lost changes.*'start', 'earliest'"):
+        query(start=before.isoformat()).trigger()
+
+
 def test_offsets_of_a_scan_go_on_after_it(pages, query):
     put(pages, range(10))
     with pages.scan() as scan:

@@ -17,7 +17,7 @@ from kolk.model.partition import PARTITIONS, PartitionEventKind, after, partitio
 from kolk.model.predicate import Predicate
 from kolk.model.table import check_partitions_only
 from kolk.spark.forms import Form, formed
-from kolk.spark.log_slices import changes_of, dropped
+from kolk.spark.log_slices import changes_of, dropped, offsets_since
 from kolk.spark.offsets import LogSlice, numbers
 from kolk.spark.places import EARLIEST, LATEST, Moment, Offsets, Place, place_of
 from kolk.spark.record import events_since
@@ -149,22 +149,13 @@ def _offsets(logs: _Logs, asked: Place, there: Collection[str], *, is_start: boo
         named = {bucket: offset for bucket, offset in asked.by_bucket.items() if bucket != PARTITIONS}
         return named if _is_of_a_place(logs, asked) else {name: at for name, at in named.items() if name in there}
     if isinstance(asked, Moment):
-        service, id = logs.table.link.service, logs.table.info.id
-        found = _complete(service.offsets_since(id, asked.ms), there) if is_start else service.offsets_at(id, asked.ms)
+        table = logs.table
+        at = table.link.service.offsets_at
+        found = offsets_since(table, asked, there) if is_start else at(table.info.id, asked.ms)
         # The logs have grown since their ends were asked for, and a time to come is where they end now.
         return {name: min(at, logs.highs[name]) for name, at in found.items() if name in there}
     ends = logs.lows if asked == EARLIEST else logs.highs
     return {bucket: ends[bucket] for bucket in there}
-
-
-def _complete(found: Mapping[str, int | None], there: Collection[str]) -> dict[str, int]:
-    lacking = next((bucket for bucket, offset in found.items() if offset is None and bucket in there), None)
-    if lacking is not None:
-        raise OffsetOutOfRange(
-            f"the log of bucket {lacking!r} was trimmed, and may have lost changes that were committed at the time of"
-            f" 'start' or later; read what is left with .option('start', 'earliest'), or from a later time, or {_WHOLE}"
-        )
-    return {bucket: offset for bucket, offset in found.items() if offset is not None}
 
 
 def _since(logs: _Logs, given: Mapping[str, int], until: int, *, passes_over_dropped: bool) -> dict[str, int]:

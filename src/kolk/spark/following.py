@@ -17,10 +17,11 @@ from kolk.client.database import Database
 from kolk.client.kept_scan import KeptPages
 from kolk.client.where import predicate_of
 from kolk.errors import InvalidArgument, LeaseLost, OffsetOutOfRange, PartitionDropped, PartitionNotFound
-from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, matching, partition_of
+from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind, partition_of, selected
 from kolk.model.table import check_partitions_only
 from kolk.spark.holding import PREFIX, Holding
 from kolk.spark.limits import SAMPLE_ROWS, Limits
+from kolk.spark.log_slices import offsets_since
 from kolk.spark.offsets import (
     Position,
     Slice,
@@ -37,6 +38,7 @@ from kolk.spark.offsets import (
 )
 from kolk.spark.options import Options, passes_over_dropped
 from kolk.spark.places import EARLIEST, FULL, LATEST, Moment, Offsets, place_of
+from kolk.spark.record import events_since
 from kolk.spark.slices import ANEW, gone, log_lost, snapshot_pages
 
 Bounds = Mapping[str, tuple[int, int]]
@@ -109,7 +111,7 @@ class Following:
             return ends
         if not isinstance(start, Moment):
             return {name: first if name != PARTITIONS else end for name, (first, end) in bounds.items()}
-        at = self.table.link.service.offsets_at(self.table.info.id, start.ms)
+        at = offsets_since(self.table, start, bounds)
         firsts = {name: first for name, (first, _) in bounds.items()}
         places = {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
         return {name: at.get(name, firsts[name]) for name in bounds if name != PARTITIONS} | places
@@ -228,27 +230,13 @@ class Following:
             raise log_lost(
                 OffsetOutOfRange(f"the record of partitions ends at event {place}, and {position.place} is next")
             )
-        service, info = self.table.link.service, self.table.info
-        # Nothing but events is wanted: every bucket is at its stop, those of new partitions at their beginning.
-        stops = dict.fromkeys(self._seen, 0) | dict(position.log) | {PARTITIONS: place}
-        pages = service.open_changes(info.id, position.log, stops, self._where)
-        waits = 0
         try:
-            while position.place < place:
-                found = pages.next(1.0)
-                if isinstance(found, PartitionEvent):
-                    self._lose(found)
-                    position = after_event(position, found, info.spec.buckets)
-                elif found is not None and found[0] == PARTITIONS:
-                    position = at_place(position, found[1].next_offset)
-                waits = waits + 1 if found is None else 0
-                if waits > _WAITS_MAX:
-                    raise OffsetOutOfRange(f"the record of partitions has no event {position.place}")
+            for event in events_since(self.table, position.log, place, self._seen, self._where):
+                self._lose(event)
+                position = after_event(position, event, self.table.info.spec.buckets)
         except (OffsetOutOfRange, PartitionNotFound) as error:
             raise log_lost(OffsetOutOfRange(str(error))) from error
-        finally:
-            pages.close()
-        return position
+        return at_place(position, place)
 
     def _lose(self, event: PartitionEvent) -> None:
         """A partition is gone: what of it was not read cannot be read any more."""
@@ -350,11 +338,7 @@ class Following:
 
     def _selected(self, of_buckets: Mapping[str, T]) -> dict[str, T]:
         """What there is for buckets whose partitions the query reads, and for the record of partitions."""
-        if self._where is None:
-            return dict(of_buckets)
-        names = list(dict.fromkeys(partition_of(name) for name in of_buckets if name != PARTITIONS))
-        wanted = {"", *matching(self.table.info.partition_columns, names, self._where)}
-        return {name: each for name, each in of_buckets.items() if partition_of(name) in wanted}
+        return selected(self.table.info.partition_columns, of_buckets, self._where)
 
     def _sample_rows(self, position: Position) -> pa.RecordBatch | None:
         """The first rows that are next."""

@@ -1,6 +1,6 @@
 """What a bucket is to write, ready before anything is decided: nothing in it can fail for its data any more."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from kolk.codec.buffers import binary_offsets
 from kolk.codec.frame import BODY_BYTES_MAX
 from kolk.errors import TooLarge
 from kolk.merge.changes import Changes, KvWrites
-from kolk.model.ids import WriteTag
+from kolk.model.ids import TransactionTag, WriteTag
 from kolk.storage.log import PendingFrame
 
 
@@ -44,6 +44,16 @@ def framed(changes: Changes) -> Framed:
     if body is not None and body.size > BODY_BYTES_MAX:
         raise TooLarge(f"the changes take {body.size:,} bytes, more than a log frame holds; put fewer rows at once")
     return Framed(changes.count, body)
+
+
+def grouped(parts: Iterable[Framed], csn: int, schema_id: int, timestamp_ms: int) -> Iterator[PendingFrame]:
+    """The frames of a transaction's share: all but the last say that there are more, and one there is at least."""
+    waiting, part = None, -1
+    for following in parts:
+        if waiting is not None:
+            yield waiting.frame(TransactionTag(csn, part), schema_id, timestamp_ms, more=True)
+        waiting, part = following, part + 1
+    yield (waiting or Framed()).frame(TransactionTag(csn, max(part, 0)), schema_id, timestamp_ms)
 
 
 def fitting(values: pa.BinaryArray, size: int) -> int:

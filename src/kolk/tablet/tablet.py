@@ -35,7 +35,7 @@ from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
 from kolk.merge.prepared import Prepared
-from kolk.model.ids import BucketId, OwnerTag, PlainTag, SystemTag, SystemWork, TransactionTag, UndoTag, WriteTag
+from kolk.model.ids import BucketId, OwnerTag, PlainTag, SystemTag, SystemWork, UndoTag, WriteTag
 from kolk.model.owner import OwnerRecord
 from kolk.runtime.clock import Clock
 from kolk.storage.kv import ROWS_END, Kv
@@ -45,7 +45,7 @@ from kolk.storage.segment_reader import Frame
 from kolk.storage.view import View
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
-from kolk.tablet.merged import Framed, Merged, fitting, framed
+from kolk.tablet.merged import Framed, Merged, fitting, framed, grouped
 from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
 from kolk.tablet.pending import Checkpointed, Pending, interrupted, told_apart
 from kolk.tablet.readers import Readers, values_between, values_of
@@ -559,15 +559,8 @@ class Tablet:
             view.close()
 
     def _group(self, merged: Merged, csn: int, timestamp_ms: int) -> Iterator[PendingFrame]:
-        """The frames of a transaction's share: all but the last say that there are more, and one there is at least."""
         removals = map(framed, self._removals()) if merged.truncates else iter(())
-        schema_id, part = self._merger.schema.id, -1
-        waiting: Framed | None = None
-        for following in chain(removals, merged.frames):
-            if waiting is not None:
-                yield waiting.frame(TransactionTag(csn, part), schema_id, timestamp_ms, more=True)
-            waiting, part = following, part + 1
-        yield (waiting or Framed()).frame(TransactionTag(csn, max(part, 0)), schema_id, timestamp_ms)
+        return grouped(chain(removals, merged.frames), csn, self._merger.schema.id, timestamp_ms)
 
     @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:
