@@ -118,10 +118,9 @@ class Queries:
         options |= {"query": query.name, "faults": self._job.faults}
         if query.way != "naive":
             options["exactly-once"] = query.way
+            options["txn.on-different"] = "fail"  # a source gives the same rows each time
         if query.way != "naive" and not query.follows:
             options["preaggregate"] = self._rng.choice(["auto", "true", "false"])
-        if query.way == "transaction":
-            options["txn.on-different"] = "fail"  # a source gives the same rows each time
         writer = frame.writeStream.format("naive" if query.way == "naive" else "kolk-faulty").options(**options)
         return (writer.trigger(processingTime=OFTEN) if is_endless else writer.trigger(availableNow=True)).start()
 
