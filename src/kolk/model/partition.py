@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, PartitionDropped
+from kolk.model.conversion import array_of, converted
 from kolk.model.durations import moment
 from kolk.model.kinds import Kind
 from kolk.model.names import NAME_LENGTH_MAX
@@ -243,8 +244,8 @@ def _parts(name: str) -> list[tuple[str, str, str]]:
 def _text(column: Column, value: Any) -> str:
     """A value in the one form that its column's rows would give it: 1 and "01" are the same day of an int column."""
     try:
-        array = _array(column, [value]) if isinstance(value, str) else pa.array([value], column.type.arrow)
-    except (ValueError, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        array = _array(column, [value]) if isinstance(value, str) else _converted(column, value)
+    except (ValueError, InvalidRows, pa.ArrowException) as error:
         raise InvalidArgument(
             f"{str(value)[:100]!r} is not a value of the partition column {column.name!r}, a {column.type}:"
             f" {str(error)[:200]}"
@@ -255,6 +256,11 @@ def _text(column: Column, value: Any) -> str:
     if not _VALUE.fullmatch(text):
         raise InvalidRows(f"{text[:60]!r} cannot be a value of the partition column {column.name!r}: {_RULE}")
     return text
+
+
+def _converted(column: Column, value: Any) -> pa.Array:
+    """By the rules of a put: a partition must not be found, or dropped, by a value that none of its rows could have."""
+    return converted(array_of([value], column.type, column.name), column.type, column.name)
 
 
 def _array(column: Column, texts: Sequence[str]) -> pa.Array:
