@@ -27,6 +27,7 @@ from kolk.model.partition import (
     PartitionEvent,
     PartitionEventKind,
     after,
+    bucket_names,
     matching,
     partition_of,
 )
@@ -263,13 +264,12 @@ def _selected(info: TableInfo, of_buckets: Mapping[str, T], where: Predicate | N
 def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:
     if buckets is None:
         return list(bounds)
-    if isinstance(buckets, str) or not isinstance(buckets, Iterable):
-        raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {buckets!r}")
+    chosen = bucket_names(buckets)
     names = [bucket for bucket in bounds if bucket != PARTITIONS]
-    unknown = [bucket for bucket in buckets if not isinstance(bucket, str) or bucket not in names]
+    unknown = [bucket for bucket in chosen if bucket not in names]
     if unknown:
         raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {_few(names)}")
-    return list(buckets)
+    return list(chosen)
 
 
 def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Service, info: TableInfo) -> dict[str, int]:

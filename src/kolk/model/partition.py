@@ -10,7 +10,7 @@ Values are plain words, because they become part of names that people and URLs c
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import compress
@@ -141,10 +141,11 @@ class PartitionEvent:
         )
 
 
-def check_partition_by(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
-    """The partition columns, if a table may be cut by them."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidSchema(f"partition_by is a list of column names, not {names!r}")
+def check_partition_by(given: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
+    """The partition columns, if a table may be cut by them; None is none."""
+    names = () if given is None else _names(given)
+    if names is None:
+        raise InvalidSchema(f"partition_by is a list of column names, not {given!r}")
     if len(set(names)) < len(names):
         raise InvalidSchema(f"partition_by names a column twice: {', '.join(names)}")
     if len(names) > PARTITION_COLUMNS_MAX:
@@ -165,7 +166,7 @@ def check_partition_by(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
             raise InvalidSchema(f"the partition column {name!r} may be null; make it NOT NULL")
     if names and set(names) == set(schema.primary_key):
         raise InvalidSchema("the partition columns are the whole primary key, so a partition would hold one row")
-    return tuple(names)
+    return names
 
 
 def check_name(columns: Sequence[Column], name: str) -> None:
@@ -228,12 +229,26 @@ def partition_of(bucket: str) -> str:
     return bucket.rpartition("/")[0]
 
 
+def bucket_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Buckets as an argument names them; whether there are such is not said."""
+    names = _names(given)
+    if names is None:
+        raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {given!r}")
+    return names
+
+
 def after(event: PartitionEvent, offsets: Mapping[str, int]) -> dict[str, int]:
     """A reader's offsets once it knows of an event: without the buckets of what was dropped, and further on in the
     record of partitions, if it keeps its place there."""
     is_drop = event.kind is PartitionEventKind.DROPPED
     left = {name: at for name, at in offsets.items() if not (is_drop and partition_of(name) == event.partition)}
     return left | ({PARTITIONS: event.position} if PARTITIONS in offsets else {})
+
+
+def _names(given: object) -> tuple[str, ...] | None:
+    """What was given, if it is several texts and not one."""
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
+    return names if names is not None and all(isinstance(name, str) for name in names) else None
 
 
 def _parts(name: str) -> list[tuple[str, str, str]]:
