@@ -39,6 +39,18 @@ def test_buckets_are_a_list_of_names_for_every_reader(pages, buckets):
                 call(buckets=buckets)
 
 
+def test_offsets_of_a_table_without_partitions_name_its_buckets_alone(pages):
+    pages.put({"page": "/", "pv": 1, "title": None})
+
+    for wrong, named in (({"partitions": 1, "77": 3}, "partitions"), ({"77": 3, "partitions": 1}, "77")):
+        for offsets in ({"start": wrong}, {"stop": wrong}):
+            with pytest.raises(InvalidArgument, match=f"names a bucket '{named}'"):
+                pages.changelog(**offsets)
+        with pytest.raises(InvalidArgument, match=f"start names a bucket '{named}'"):
+            pages.changelog(start=wrong, follower="reader")
+    assert pages.changelog(follower="reader").offsets == dict.fromkeys("0123", 0)
+
+
 @pytest.mark.parametrize("nonce", [5, 0, b"x", "half a pair \ud800", "x" * 201])
 def test_a_nonce_is_text(pages, nonce):
     with pytest.raises(InvalidArgument, match="a nonce is text"):

@@ -284,7 +284,8 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
     if not isinstance(start, Mapping):
         raise InvalidArgument(f"start is 'earliest', 'latest', a datetime or offsets by bucket, not {start!r}")
     unknown = [bucket for bucket in start if bucket not in bounds]
-    if unknown and PARTITIONS not in start:
+    # A place in the record of partitions, if there is one, says by itself which buckets are meant.
+    if unknown and not (PARTITIONS in start and PARTITIONS in bounds):
         raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {_few(bounds)}")
     return _whole_numbers(start, "start")
 
