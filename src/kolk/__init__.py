@@ -147,8 +147,8 @@ def connect(
         )
     if token is not None or tls_ca is not None or tls_cert is not None or tls_key is not None:
         raise InvalidArgument(f"{target} is a folder, which takes no token and no TLS; a server is kolk://host:port")
-    if "\0" in str(target):
-        raise InvalidArgument("a path has no NUL in it")
+    if not str(target) or "\0" in str(target):
+        raise InvalidArgument("a path is not empty and has no NUL in it; the folder that you are in is '.'")
     from kolk.client.database import Database
     from kolk.engine.shared import ENGINES
     from kolk.runtime.rng import Rng
@@ -171,7 +171,7 @@ def start(
     """
     from kolk.server.child import ServerProcess
 
-    if not isinstance(folder, str | os.PathLike) or "://" in str(folder) or "\0" in str(folder):
+    if not isinstance(folder, str | os.PathLike) or not str(folder) or "://" in str(folder) or "\0" in str(folder):
         raise InvalidArgument(f"give the path of a folder, not {folder!r}")
     path = Path(os.fsdecode(folder))
     settings = server or ServerConfig(port=0, http_port=0)

@@ -7,12 +7,16 @@ why one would change it. The defaults need no thought.
 import ipaddress
 from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any
 
 from kolk.errors import InvalidArgument
 
 MIB = 2**20
 PUT_BYTES_LIMIT = 1024 * MIB
 """Arrow addresses 2 GiB in one array, and a put meets the rows that are stored."""
+_WHOLE_MAX = 2**63 - 1
+_SECONDS_MAX = 100 * 365 * 86_400
+"""Moments so far from now can still be shown, and waited for."""
 
 
 class Durability(Enum):
@@ -197,14 +201,16 @@ def _check_numbers(config: EngineConfig | ServerConfig) -> None:
             _check_number(field.name, value, whole=wanted is int)
 
 
-def _check_number(name: str, value: object, *, whole: bool) -> None:
+def _check_number(name: str, value: Any, *, whole: bool) -> None:
     kinds = int if whole else int | float
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
     if name.endswith("port"):
         least = -1 if name == "http_port" else 0
-        if not isinstance(value, int) or not least <= value <= 65_535:
+        if not is_number or not least <= value <= 65_535:
             raise InvalidArgument(f"{name} is a number from {least} to 65535, not {value!r}")
-    elif isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
-        raise InvalidArgument(f"{name} is a positive {'whole ' if whole else ''}number, not {value!r}")
+    elif not is_number or not 0 < value <= (_WHOLE_MAX if whole else _SECONDS_MAX):  # NaN is not within either
+        limit = f" of at most {_SECONDS_MAX:,}" if name.endswith("seconds") else ""
+        raise InvalidArgument(f"{name} is a positive {'whole ' if whole else ''}number{limit}, not {value!r}")
 
 
 def _modules(given: object) -> tuple[str, ...]:

@@ -109,6 +109,17 @@ def test_lists_of_a_fixed_size_and_dictionaries_of_lists_are_taken():
     assert taken("array<int>", pa.table({"c": pa.array([[], [None]])})) == [[], [None]]
 
 
+@pytest.mark.parametrize("scale", [0, 2, 18, 20, 25, 37])
+def test_arrow_integers_are_taken_by_decimals_that_have_room_for_their_digits(scale):
+    type, most = f"decimal(38, {scale})", min(10 ** (38 - scale) - 1, 2**63 - 1)
+
+    assert taken(type, pa.table({"c": pa.array([5, None, -most, most])})) == [5, None, -most, most]
+    assert taken(f"array<{type}>", pa.table({"c": pa.array([[5]])})) == [[5]]
+    if scale > 18:
+        with pytest.raises(InvalidRows, match="'c' is a decimal"):
+            taken(type, pa.table({"c": pa.array([most + 1])}))
+
+
 def test_arrow_maps_are_taken_and_so_are_lists_of_keys_and_values():
     wide = pa.array([[("a", 1)], None, [("b", None), ("c", 3)]], pa.map_(pa.large_string(), pa.int64())).slice(1)
     entries = pa.list_(pa.struct([("value", pa.int64()), ("key", pa.string())]))

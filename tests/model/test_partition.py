@@ -102,6 +102,15 @@ def test_what_is_no_value_of_the_column_is_refused(value):
         partition_name([REGION], {"region": value})
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(HOUR, 7.5), (HOUR, 7.0), (HOUR, True), (DAY, datetime.datetime(2026, 11, 5, 15)), (DAY, 20_000)],  # noqa: DTZ001
+)
+def test_a_value_that_only_comes_near_names_no_partition(column, value):
+    with pytest.raises(InvalidArgument, match="is not a value of the partition column"):
+        partition_name([column], {column.name: value})
+
+
 @pytest.mark.parametrize("value", ["x", "2026-02-30", "10000-01-01", 2**31, "9" * 1000, "9" * 4_000_000])
 def test_a_value_out_of_range_is_refused_in_few_words(value):
     for column in (DAY, HOUR):

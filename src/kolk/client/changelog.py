@@ -27,6 +27,7 @@ from kolk.model.partition import (
     PartitionEvent,
     PartitionEventKind,
     after,
+    bucket_names,
     partition_of,
     selected,
 )
@@ -253,13 +254,12 @@ def _interval(
 def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list[str]:
     if buckets is None:
         return list(bounds)
-    if isinstance(buckets, str) or not isinstance(buckets, Iterable):
-        raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {buckets!r}")
+    chosen = bucket_names(buckets)
     names = [bucket for bucket in bounds if bucket != PARTITIONS]
-    unknown = [bucket for bucket in buckets if not isinstance(bucket, str) or bucket not in names]
+    unknown = [bucket for bucket in chosen if bucket not in names]
     if unknown:
         raise InvalidArgument(f"there is no bucket {unknown[0]!r}; the buckets are {_few(names)}")
-    return list(buckets)
+    return list(chosen)
 
 
 def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Service, info: TableInfo) -> dict[str, int]:
@@ -274,7 +274,8 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
     if not isinstance(start, Mapping):
         raise InvalidArgument(f"start is 'earliest', 'latest', a datetime or offsets by bucket, not {start!r}")
     unknown = [bucket for bucket in start if bucket not in bounds]
-    if unknown and PARTITIONS not in start:
+    # A place in the record of partitions, if there is one, says by itself which buckets are meant.
+    if unknown and not (PARTITIONS in start and PARTITIONS in bounds):
         raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {_few(bounds)}")
     return _whole_numbers(start, "start")
 

@@ -7,12 +7,12 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kolk.client.backup import OnProgress, backed_up
-from kolk.client.lease import LEASE_TTL, Lease, OnLost, joined, leased
+from kolk.client.lease import LEASE_TTL, Lease, OnLost, chosen_tables, joined, leased
 from kolk.client.link import Link
 from kolk.client.service import Service
 from kolk.client.table import Table
 from kolk.client.transaction import Transaction
-from kolk.errors import InvalidSchema, InvalidStatement, TableNotFound
+from kolk.errors import InvalidArgument, InvalidSchema, InvalidStatement, TableNotFound
 from kolk.model.alter_ddl import AddPartition, Alteration, AlterTable, DropPartition, SetOptions
 from kolk.model.backup import BackupInfo
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
@@ -56,7 +56,7 @@ class Database:
         *,
         buckets: int | None = None,
         bucket_key: Sequence[str] | None = None,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         merge_engine: str | None = None,
         options: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
@@ -134,6 +134,8 @@ class Database:
     def discard(self, handles: Iterable[str]) -> int:
         """Forget what was staged under these handles, whoever's it is, unless a commit needs it; how many there were.
         Nobody needs to: what nobody commits goes by itself."""
+        if isinstance(handles, str) or not isinstance(handles, Iterable):
+            raise InvalidArgument(f"handles is a list of what db.transactions() shows as staged, not {handles!r}")
         return self._service.discard([check_handle(handle) for handle in handles])
 
     def scans(self) -> list[ScanInfo]:
@@ -154,9 +156,7 @@ class Database:
     ) -> Lease:
         """Keep snapshots of several tables with one lease: the newest, or some by bucket,
         ``db.lease({"web.pages": None, "web.users": {"0": 7}})``. See ``Table.lease``."""
-        chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
-        wanted = {self._service.table(TableName.parse(name)).id: snapshots for name, snapshots in chosen.items()}
-        return leased(self._link, wanted, ttl, lease_id, on_lost)
+        return leased(self._link, chosen_tables(self._service, tables), ttl, lease_id, on_lost)
 
     def join_lease(self, lease_id: str, ttl: Duration | None = None, *, on_lost: OnLost | None = None) -> Lease:
         """Go on with a lease, after a restart say, with all that it keeps; whoever held it before has lost it.

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, Self
 
 from kolk.client.link import Link
-from kolk.errors import Closed, KolkError, LeaseExists, LeaseLost
+from kolk.client.service import Service
+from kolk.errors import Closed, InvalidArgument, KolkError, LeaseExists, LeaseLost
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import TableId
 from kolk.model.lease import check_lease_id
@@ -111,10 +112,8 @@ class Lease:
     def add(self, tables: Iterable[str] | Mapping[str, Mapping[str, int] | None]) -> None:
         """Keep more: the newest snapshots of more tables, or named ones; see ``Database.lease``."""
         self.check()
-        chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
-        service = self._link.service
-        wanted = {service.table(TableName.parse(name)).id: snapshots for name, snapshots in chosen.items()}
-        state = self._state
+        service, state = self._link.service, self._state
+        wanted = chosen_tables(service, tables)
         with self._asking() as since:
             self._note(
                 service.acquire_lease(state.id, self._holder, wanted, state.ttl_seconds, state.generation), since
@@ -221,6 +220,22 @@ class Lease:
             self._on_lost(error)
 
 
+def chosen_tables(
+    service: Service, tables: Iterable[str] | Mapping[str, Mapping[str, int] | None]
+) -> dict[TableId, Mapping[str, int] | None]:
+    """The tables of these names, each with the snapshots that are named by bucket, or None for the newest."""
+    if isinstance(tables, str) or not isinstance(tables, Iterable):
+        raise InvalidArgument(f"tables is a list of table names, or a dict of them and snapshots, not {tables!r}")
+    chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
+    return {service.table(TableName.parse(name)).id: _named(snapshots) for name, snapshots in chosen.items()}
+
+
+def _named(snapshots: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    if snapshots is not None and not isinstance(snapshots, Mapping):
+        raise InvalidArgument(f"snapshots maps buckets to the numbers of their snapshots, not {snapshots!r}")
+    return snapshots
+
+
 def leased(
     link: Link,
     tables: Mapping[TableId, Mapping[str, int] | None],
@@ -229,6 +244,7 @@ def leased(
     on_lost: OnLost | None,
 ) -> Lease:
     """A new lease on the newest snapshots of tables, or on some by bucket."""
+    tables = {table: _named(snapshots) for table, snapshots in tables.items()}
     holder, seconds = link.rng.id128(), seconds_of(ttl, "ttl")
     id = f"{link.rng.id128():032x}" if lease_id is None else check_lease_id(lease_id)
     since = link.clock.monotonic()

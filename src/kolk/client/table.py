@@ -29,7 +29,7 @@ from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.owner import Claim, UndoMode, check_owner
-from kolk.model.partition import Partition, parse_partition, partition_name
+from kolk.model.partition import Partition, bucket_names, parse_partition, partition_name
 from kolk.model.scan import ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
@@ -113,6 +113,8 @@ class Table(Handle):
         """
         schema, how = self.schema, MergeMode.parse(mode)
         targets = targets_of(schema, columns)
+        if not isinstance(batches, Iterable):
+            raise InvalidArgument(f"batches is a list or an iterator of what put takes, not a {type(batches).__name__}")
         writes = (put_write(schema, data, targets, how) for data in batches)
         if tag is not None:
             _check_tag(tag)
@@ -223,8 +225,8 @@ class Table(Handle):
             limit=limit,
             where=predicate_of(where, schema),
             schema_id=schema.id,
-            buckets=None if buckets is None else tuple(buckets),
-            nonce=nonce or "",
+            buckets=None if buckets is None else bucket_names(buckets),
+            nonce="" if nonce is None else nonce,
             is_shared=shared or nonce is not None,
             ttl_seconds=None if ttl is None else seconds_of(ttl, "ttl"),
             linger_seconds=None if linger is None else seconds_of(linger, "linger"),
@@ -254,7 +256,7 @@ class Table(Handle):
         """Read a scan that somebody has opened, from its start or from the token of a page on; all of it, or the
         buckets named. Rows, columns and the moment are as they were asked for there. It does not end with this
         reader."""
-        pages = self._service.join_scan(scan, token, buckets)
+        pages = self._service.join_scan(scan, token, None if buckets is None else bucket_names(buckets))
         return Scan(self._link, pages, on_partition, on_progress, is_shared=True)
 
     def bootstrap(

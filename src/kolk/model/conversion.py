@@ -24,6 +24,7 @@ from kolk.model.types import DataType, Kind, is_list
 
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _ITEMS_MAX = 2**31 - 1  # what the offsets of an Arrow list can address
+_INTEGER_DIGITS = 20  # those of the greatest uint64
 
 
 # --- from Python values
@@ -195,7 +196,7 @@ def converted(array: pa.Array, type: DataType, name: str) -> pa.Array:
     try:
         if pt.is_integer(array.type) and pt.is_decimal(wanted):
             # In two steps: Arrow wants room for every number of the integer type, though only these must fit.
-            array = array.cast(pa.decimal128(min(20 + wanted.scale, 38), wanted.scale))
+            array = array.cast(pa.decimal128(_INTEGER_DIGITS, 0))
         return array.cast(wanted)
     except pa.ArrowException as error:
         raise InvalidRows(f"the column {name!r} is a {type}: {error}") from error

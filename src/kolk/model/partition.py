@@ -10,7 +10,7 @@ Values are plain words, because they become part of names that people and URLs c
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import compress
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, PartitionDropped
+from kolk.model.conversion import array_of, converted
 from kolk.model.durations import moment
 from kolk.model.kinds import Kind
 from kolk.model.names import NAME_LENGTH_MAX
@@ -141,10 +142,11 @@ class PartitionEvent:
         )
 
 
-def check_partition_by(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
-    """The partition columns, if a table may be cut by them."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidSchema(f"partition_by is a list of column names, not {names!r}")
+def check_partition_by(given: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
+    """The partition columns, if a table may be cut by them; None is none."""
+    names = () if given is None else _names(given)
+    if names is None:
+        raise InvalidSchema(f"partition_by is a list of column names, not {given!r}")
     if len(set(names)) < len(names):
         raise InvalidSchema(f"partition_by names a column twice: {', '.join(names)}")
     if len(names) > PARTITION_COLUMNS_MAX:
@@ -165,7 +167,7 @@ def check_partition_by(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
             raise InvalidSchema(f"the partition column {name!r} may be null; make it NOT NULL")
     if names and set(names) == set(schema.primary_key):
         raise InvalidSchema("the partition columns are the whole primary key, so a partition would hold one row")
-    return tuple(names)
+    return names
 
 
 def check_name(columns: Sequence[Column], name: str) -> None:
@@ -237,12 +239,26 @@ def partition_of(bucket: str) -> str:
     return bucket.rpartition("/")[0]
 
 
+def bucket_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Buckets as an argument names them; whether there are such is not said."""
+    names = _names(given)
+    if names is None:
+        raise InvalidArgument(f"buckets is a list of bucket names, such as ['0'], not {given!r}")
+    return names
+
+
 def after(event: PartitionEvent, offsets: Mapping[str, int]) -> dict[str, int]:
     """A reader's offsets once it knows of an event: without the buckets of what was dropped, and further on in the
     record of partitions, if it keeps its place there."""
     is_drop = event.kind is PartitionEventKind.DROPPED
     left = {name: at for name, at in offsets.items() if not (is_drop and partition_of(name) == event.partition)}
     return left | ({PARTITIONS: event.position} if PARTITIONS in offsets else {})
+
+
+def _names(given: object) -> tuple[str, ...] | None:
+    """What was given, if it is several texts and not one."""
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
+    return names if names is not None and all(isinstance(name, str) for name in names) else None
 
 
 def _parts(name: str) -> list[tuple[str, str, str]]:
@@ -253,8 +269,8 @@ def _parts(name: str) -> list[tuple[str, str, str]]:
 def _text(column: Column, value: Any) -> str:
     """A value in the one form that its column's rows would give it: 1 and "01" are the same day of an int column."""
     try:
-        array = _array(column, [value]) if isinstance(value, str) else pa.array([value], column.type.arrow)
-    except (ValueError, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        array = _array(column, [value]) if isinstance(value, str) else _converted(column, value)
+    except (ValueError, InvalidRows, pa.ArrowException) as error:
         raise InvalidArgument(
             f"{str(value)[:100]!r} is not a value of the partition column {column.name!r}, a {column.type}:"
             f" {str(error)[:200]}"
@@ -265,6 +281,11 @@ def _text(column: Column, value: Any) -> str:
     if not _VALUE.fullmatch(text):
         raise InvalidRows(f"{text[:60]!r} cannot be a value of the partition column {column.name!r}: {_RULE}")
     return text
+
+
+def _converted(column: Column, value: Any) -> pa.Array:
+    """By the rules of a put: a partition must not be found, or dropped, by a value that none of its rows could have."""
+    return converted(array_of([value], column.type, column.name), column.type, column.name)
 
 
 def _array(column: Column, texts: Sequence[str]) -> pa.Array:

@@ -71,10 +71,10 @@ class ScanRequest:
     position: int | None = None
 
     def __post_init__(self) -> None:
-        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 0):
+        if self.limit is not None and (not isinstance(self.limit, int) or not 0 <= self.limit < 2**63):
             raise InvalidArgument(f"limit is a number of rows, not {self.limit!r}")
-        if len(self.nonce) > NONCE_LENGTH_MAX:
-            raise InvalidArgument(f"a nonce has at most {NONCE_LENGTH_MAX} characters")
+        if not _is_text(self.nonce) or len(self.nonce) > NONCE_LENGTH_MAX:
+            raise InvalidArgument(f"a nonce is text of at most {NONCE_LENGTH_MAX} characters, not {self.nonce!r:.60}")
         if self.linger_seconds is not None and not (self.is_shared and 0 < self.linger_seconds < float("inf")):
             raise InvalidArgument("linger is more than 0 s, and for shared scans: others end when they are read")
 
@@ -197,6 +197,11 @@ class ScanCounts:
     refused: int
     rows: int
     size_bytes: int
+
+
+def _is_text(given: object) -> bool:
+    """Whether this is text that can be sent: half a surrogate pair is no character."""
+    return isinstance(given, str) and given.encode(errors="ignore").decode() == given
 
 
 def _digest(asked: tuple[object, ...]) -> bytes:

@@ -33,7 +33,7 @@ class TableSpec:
         *,
         buckets: int | None = None,
         bucket_key: Sequence[str] | None = None,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         merge_engine: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> "TableSpec":

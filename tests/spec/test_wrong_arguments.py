@@ -1,0 +1,101 @@
+"""Arguments that make no sense: each call says at once what it wants instead, with an error of Kolk's own."""
+
+import math
+
+import pytest
+
+import kolk
+from kolk.errors import InvalidArgument, InvalidSchema
+
+
+def test_partition_columns_are_a_list_of_names_or_none(db):
+    schema = kolk.Schema([kolk.Column("day", "date"), kolk.Column("k", "int")], primary_key=["day", "k"])
+
+    for wrong in (5, "day", [5], b"day"):
+        with pytest.raises(InvalidSchema, match="partition_by is a list of column names"):
+            db.create_table("t", schema, partition_by=wrong)
+
+    assert db.create_table("plain", schema, partition_by=None).changelog().offsets == {"0": 0}
+    assert db.create_table("cut", schema, partition_by=iter(["day"])).add_partition(day="2026-11-15").id == 1
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "5", 2**63, 2**64])
+def test_the_limit_of_a_scan_is_a_number_that_rows_can_be_counted_by(pages, limit):
+    with pytest.raises(InvalidArgument, match="limit is a number of rows"):
+        pages.scan(limit=limit)
+
+
+def test_a_limit_beyond_all_rows_is_none(pages):
+    pages.put({"page": "/", "pv": 1, "title": None})
+
+    assert pages.scan(limit=2**63 - 1).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("buckets", [5, "12", [5], [None], [["0"]]])
+def test_buckets_are_a_list_of_names_for_every_reader(pages, buckets):
+    with pages.scan(shared=True) as shared:
+        for call in (pages.scan, pages.changelog, lambda buckets: pages.join_scan(shared.id, buckets=buckets)):
+            with pytest.raises(InvalidArgument, match="buckets is a list of bucket names"):
+                call(buckets=buckets)
+
+
+def test_offsets_of_a_table_without_partitions_name_its_buckets_alone(pages):
+    pages.put({"page": "/", "pv": 1, "title": None})
+
+    for wrong, named in (({"partitions": 1, "77": 3}, "partitions"), ({"77": 3, "partitions": 1}, "77")):
+        for offsets in ({"start": wrong}, {"stop": wrong}):
+            with pytest.raises(InvalidArgument, match=f"names a bucket '{named}'"):
+                pages.changelog(**offsets)
+        with pytest.raises(InvalidArgument, match=f"start names a bucket '{named}'"):
+            pages.changelog(start=wrong, follower="reader")
+    assert pages.changelog(follower="reader").offsets == dict.fromkeys("0123", 0)
+
+
+@pytest.mark.parametrize("nonce", [5, 0, b"x", "half a pair \ud800", "x" * 201])
+def test_a_nonce_is_text(pages, nonce):
+    with pytest.raises(InvalidArgument, match="a nonce is text"):
+        pages.scan(nonce=nonce)
+
+
+def test_what_a_lease_keeps_is_named_by_table_and_bucket(db, pages):
+    for wrong in (5, "web.pages", None):
+        with pytest.raises(InvalidArgument, match="tables is a list of table names"):
+            db.lease(wrong)
+    for call in (lambda: pages.lease(snapshots=5), lambda: db.lease({"web.pages": 5})):
+        with pytest.raises(InvalidArgument, match="snapshots maps buckets"):
+            call()
+
+
+def test_several_things_are_not_one(db, pages):
+    with pytest.raises(InvalidArgument, match="batches is a list or an iterator"):
+        pages.put_stream(5)
+    for wrong in (5, "handle"):
+        with pytest.raises(InvalidArgument, match="handles is a list"):
+            db.discard(wrong)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -1.0, 0, 1e300, True, "60"])
+def test_a_span_of_time_among_the_settings_has_an_end(value):
+    for name in ("follower_ttl_seconds", "scan_ttl_seconds", "bucket_idle_seconds"):
+        with pytest.raises(InvalidArgument, match=f"{name} is a positive number of at most"):
+            kolk.EngineConfig(**{name: value})
+    with pytest.raises(InvalidArgument, match="drain_seconds"):
+        kolk.ServerConfig(drain_seconds=value)
+
+
+def test_a_whole_number_among_the_settings_fits_a_machine_word():
+    for value in (2**63, math.inf, math.nan, 1.5, True):
+        with pytest.raises(InvalidArgument, match="kv_block_cache_bytes is a positive whole number"):
+            kolk.EngineConfig(kv_block_cache_bytes=value)
+    with pytest.raises(InvalidArgument, match="port is a number from 0 to 65535"):
+        kolk.ServerConfig(port=True)
+
+
+def test_an_empty_path_is_no_folder_and_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    for call in (kolk.connect, kolk.start):
+        with pytest.raises(InvalidArgument):
+            call("")
+
+    assert list(tmp_path.iterdir()) == []
