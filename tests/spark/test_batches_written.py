@@ -71,7 +71,7 @@ def test_rows_that_the_table_refuses_leave_it_as_it_was(spark, db, name, save):
     table = db.create_table(name, SUMS)
     frame = spark.createDataFrame([(1, 1), (None, 2)], "k bigint, v bigint")
 
-    with pytest.raises(Exception, match="'k' is in the primary key and cannot be null"):
+    with pytest.raises(Exception, match="the column 'k' is NOT NULL, but 1 of its values are null"):
         save(frame)
 
     assert summed(table) == {}
