@@ -11,6 +11,7 @@ import socket
 
 import pyarrow as pa
 import pytest
+from tests.spark.pages import PAGES
 
 import kolk
 import kolk.spark
@@ -182,3 +183,9 @@ def _replayed(rows, key):
         elif kind != "update_preimage":
             found[row[key]] = values
     return found
+
+
+@pytest.fixture
+def pages(db, name):
+    """A small table by key, empty, in three buckets."""
+    return db.create_table(name, PAGES, buckets=3)

@@ -2,27 +2,11 @@
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.spark.pages import held, put
 
-from kolk import Column, Schema
 from kolk.errors import FollowerTaken, TooManyFollowers
 from kolk.model.follower import FOLLOWERS_MAX
 from kolk.testing.clock import ManualClock
-
-PAGES = Schema([Column("id", "bigint", nullable=False), Column("v", "string")], primary_key=["id"])
-
-
-@pytest.fixture
-def pages(db, name):
-    return db.create_table(name, PAGES, buckets=3)
-
-
-def put(table, ids, text="x"):
-    return table.put([{"id": each, "v": f"{text}{each}"} for each in ids])
-
-
-def held(db, name):
-    leases = [each for each in db.leases() if name in each.tables]
-    return len(leases), len([each for each in db.followers() if each.table == name])
 
 
 def test_the_log_is_held_until_a_batch_is_committed(pages, query, db, name):

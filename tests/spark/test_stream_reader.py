@@ -8,6 +8,7 @@ import signal
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
+from tests.spark.pages import PAGES, held, put
 
 import kolk
 from kolk import Column, Schema
@@ -20,22 +21,7 @@ from kolk.errors import (
     UnknownFormat,
 )
 
-PAGES = Schema([Column("id", "bigint", nullable=False), Column("v", "string")], primary_key=["id"])
 EVENTS = Schema([Column("id", "bigint"), Column("v", "string")])
-
-
-@pytest.fixture
-def pages(db, name):
-    return db.create_table(name, PAGES, buckets=3)
-
-
-def put(table, ids, text="x"):
-    return table.put([{"id": each, "v": f"{text}{each}"} for each in ids])
-
-
-def held(db, name):
-    leases = [each for each in db.leases() if name in each.tables]
-    return len(leases), len([each for each in db.followers() if each.table == name])
 
 
 def as_is(table, key="id"):
