@@ -46,6 +46,9 @@ fresh() { # fresh STAMP FILE...: was this step finished with these very files?
 finish() { local stamp=$venv/.kolk-$1; shift; digest "$@" >"$stamp.new" && mv "$stamp.new" "$stamp"; }
 
 pip_install() { "$python" -m pip install --quiet "$@" || die "pip could not install ${*: -1}." "see the lines above."; }
+# A lock names everything, so nothing is resolved: pip takes a package[extra] for another one than the package, tries its
+# newest version first, and gives up as that has no hash here. So a release of somebody else's would break ours.
+install_locked() { pip_install --no-deps --require-hashes -r "$1"; }
 
 make_environment() { # from nothing, so that what the lock no longer names is gone
   local base site started=$SECONDS
@@ -53,7 +56,7 @@ make_environment() { # from nothing, so that what the lock no longer names is go
   say "making .venv with $("$base" -V) and the locked packages (a minute or two, once)"
   rm -f "$venv"/.kolk-*
   "$base" -m venv --clear "$venv" || die "$base could not make $venv." "see the lines above; rm -rf the folder if it is broken."
-  pip_install --require-hashes -r "$root/requirements.lock"
+  install_locked "$root/requirements.lock"
   # pyarrow.compute makes its functions at import time, where a type checker cannot see them.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   mkdir -p "$site/pyarrow-stubs"
@@ -73,7 +76,7 @@ install_extra() {
   local lock=$root/requirements-$1.lock
   say "adding the $1 extra"
   rm -f "$venv/.kolk-extra-$1"
-  pip_install --require-hashes -r "$lock"
+  install_locked "$lock"
   finish "extra-$1" "$lock"
 }
 

@@ -6,6 +6,7 @@ A failure lists every offence as file:line and what to do about it.
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -212,3 +213,10 @@ def test_nothing_tracked_names_a_package_index_or_a_path_of_one_machine():
                 faults.append(f"{where}: replace {found[0]} by a relative path")
 
     fail_with(faults)
+
+
+def test_the_locks_name_everything_that_their_packages_need():
+    """They are installed without a resolver, which would otherwise have found what is missing."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}Next: scripts/lock, then scripts/lock --extra spark"
