@@ -1,5 +1,7 @@
 """Logs that go: by age and by size, whole files at a time, never under a live follower."""
 
+import datetime
+
 import pytest
 
 import kolk
@@ -33,6 +35,34 @@ def test_rows_go_when_they_are_too_old(timed):
     assert numbers(table.changelog()) == [3, 4]
     with pytest.raises(OffsetOutOfRange, match="trimmed"):
         table.changelog(start={"0": 2})
+
+
+def moment(timed, hours):
+    return datetime.datetime.fromtimestamp(timed.clock.now_ms() / 1000, datetime.UTC) + datetime.timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("follower", [None, "etl"])
+def test_a_time_of_which_the_log_has_lost_changes_is_an_error_and_a_later_one_is_not(timed, follower):
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    hourly(timed, table, range(5))  # 0 was written five hours ago, 4 an hour ago
+    timed.engine.tick()
+
+    with pytest.raises(OffsetOutOfRange, match=r"lost changes.*'earliest'"):
+        table.changelog(start=moment(timed, -3), follower=follower)
+    assert numbers(table.changelog(start=moment(timed, -2), follower=follower)) == [3, 4]
+
+
+def test_a_time_is_asked_of_no_other_buckets_than_those_that_are_read(timed):
+    table = timed.db.create_table("t", LOG, buckets=2, bucket_key=["n"], options={"table.log.ttl": "3h"})
+    (trimmed,) = table.put({"n": 0}).offsets
+    whole = "1" if trimmed == "0" else "0"
+    timed.clock.advance(seconds=DAY)
+    put = {next(iter(table.put({"n": n}).offsets)): n for n in range(1, 10)}
+    timed.engine.tick()
+
+    with pytest.raises(OffsetOutOfRange, match=f"bucket '{trimmed}'"):
+        table.changelog(start=moment(timed, -25))
+    assert put[whole] in numbers(table.changelog(start=moment(timed, -25), buckets=[whole]))
 
 
 def test_all_rows_go_when_nobody_writes_any_more(timed):

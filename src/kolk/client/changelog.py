@@ -6,7 +6,7 @@ follower has committed, and the log is kept for it from there.
 """
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import index
 from typing import Self
@@ -95,7 +95,7 @@ class Changelog:
         bounds = selected(info.partition_columns, service.bounds(info.id), where)
         chosen = _chosen(buckets, bounds)
         start = selected(info.partition_columns, start, where) if isinstance(start, Mapping) else start
-        starts = _starts(start, bounds, service, info)
+        starts = _starts(start, chosen, bounds, service, info)
         stop = selected(info.partition_columns, stop, where) if isinstance(stop, Mapping) else stop
         if buckets is not None and PARTITIONS in {**starts, **(stop or {})}:
             there = service.partitions(info.id)
@@ -262,7 +262,9 @@ def _chosen(buckets: Sequence[str] | None, bounds: Mapping[str, object]) -> list
     return list(chosen)
 
 
-def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Service, info: TableInfo) -> dict[str, int]:
+def _starts(
+    start: Start, chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]], service: Service, info: TableInfo
+) -> dict[str, int]:
     if start is None or (isinstance(start, str) and start == "earliest"):
         return {}
     if isinstance(start, str) and start == "latest":
@@ -270,7 +272,7 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
             raise InvalidArgument("start needs a time zone: datetime(..., tzinfo=datetime.UTC)")
-        return service.offsets_at(info.id, int(start.timestamp() * 1000))
+        return offsets_since(service, info, int(start.timestamp() * 1000), chosen)
     if not isinstance(start, Mapping):
         raise InvalidArgument(f"start is 'earliest', 'latest', a datetime or offsets by bucket, not {start!r}")
     unknown = [bucket for bucket in start if bucket not in bounds]
@@ -278,6 +280,20 @@ def _starts(start: Start, bounds: Mapping[str, tuple[int, int]], service: Servic
     if unknown and not (PARTITIONS in start and PARTITIONS in bounds):
         raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {_few(bounds)}")
     return _whole_numbers(start, "start")
+
+
+def offsets_since(service: Service, info: TableInfo, timestamp_ms: int, buckets: Container[str]) -> dict[str, int]:
+    """The first offsets of some buckets that were committed at a time or later. Refused if the log may have lost any of
+    what was committed since: whoever asks for all changes since a time is not given a part of them."""
+    found = {name: at for name, at in service.offsets_since(info.id, timestamp_ms).items() if name in buckets}
+    lacking = next((bucket for bucket, offset in found.items() if offset is None), None)
+    if lacking is not None:
+        raise OffsetOutOfRange(
+            f"the log of bucket {lacking!r} was trimmed, and may have lost changes that were committed at the time of"
+            " 'start' or later. Start at 'earliest' to have what is left, at a later time, or with the whole table:"
+            " scan it, and go on from the scan's offsets"
+        )
+    return {bucket: offset for bucket, offset in found.items() if offset is not None}
 
 
 def _without_former(starts: Mapping[str, int], partitions: Iterable[Partition]) -> dict[str, int]:

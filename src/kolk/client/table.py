@@ -302,7 +302,8 @@ class Table(Handle):
         on_partition: OnPartition | None = None,
     ) -> Changelog:
         """Every change from ``start`` on: offsets by bucket (a bucket left out starts at its log start), a
-        datetime, "earliest" (default) or "latest". Ends at ``stop``, else at the present end, unless ``follow``.
+        datetime (an error if the log has lost changes since), "earliest" (default) or "latest". Ends at ``stop``,
+        else at the present end, unless ``follow``.
         ``where`` chooses among the partitions by their columns, as in a scan: ``where="day >= '2026-11-01'"``.
 
         A batch is in the version of the schema that its changes were written with, so that a table which is altered

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kolk.client.changelog import offsets_since
 from kolk.client.table import Table
 from kolk.errors import InvalidArgument, OffsetOutOfRange, PartitionDropped
 from kolk.model.partition import PARTITIONS, PartitionEventKind, after, partition_of, selected
 from kolk.model.predicate import Predicate
 from kolk.model.table import check_partitions_only
 from kolk.spark.forms import Form, formed
-from kolk.spark.log_slices import changes_of, dropped, offsets_since
+from kolk.spark.log_slices import changes_of, dropped
 from kolk.spark.offsets import LogSlice, numbers
 from kolk.spark.places import EARLIEST, LATEST, Moment, Offsets, Place, place_of
 from kolk.spark.record import events_since
@@ -149,9 +150,8 @@ def _offsets(logs: _Logs, asked: Place, there: Collection[str], *, is_start: boo
         named = {bucket: offset for bucket, offset in asked.by_bucket.items() if bucket != PARTITIONS}
         return named if _is_of_a_place(logs, asked) else {name: at for name, at in named.items() if name in there}
     if isinstance(asked, Moment):
-        table = logs.table
-        at = table.link.service.offsets_at
-        found = offsets_since(table, asked, there) if is_start else at(table.info.id, asked.ms)
+        service, info = logs.table.link.service, logs.table.info
+        found = offsets_since(service, info, asked.ms, there) if is_start else service.offsets_at(info.id, asked.ms)
         # The logs have grown since their ends were asked for, and a time to come is where they end now.
         return {name: min(at, logs.highs[name]) for name, at in found.items() if name in there}
     ends = logs.lows if asked == EARLIEST else logs.highs

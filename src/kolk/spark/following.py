@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from kolk.client.changelog import offsets_since
 from kolk.client.database import Database
 from kolk.client.kept_scan import KeptPages
 from kolk.client.where import predicate_of
@@ -21,7 +22,6 @@ from kolk.model.partition import PARTITIONS, PartitionEvent, PartitionEventKind,
 from kolk.model.table import check_partitions_only
 from kolk.spark.holding import PREFIX, Holding
 from kolk.spark.limits import SAMPLE_ROWS, Limits
-from kolk.spark.log_slices import offsets_since
 from kolk.spark.offsets import (
     Position,
     Slice,
@@ -111,7 +111,7 @@ class Following:
             return ends
         if not isinstance(start, Moment):
             return {name: first if name != PARTITIONS else end for name, (first, end) in bounds.items()}
-        at = offsets_since(self.table, start, bounds)
+        at = offsets_since(self.table.link.service, self.table.info, start.ms, bounds)
         firsts = {name: first for name, (first, _) in bounds.items()}
         places = {PARTITIONS: ends[PARTITIONS]} if PARTITIONS in ends else {}
         return {name: at.get(name, firsts[name]) for name in bounds if name != PARTITIONS} | places

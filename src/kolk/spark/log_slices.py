@@ -8,7 +8,7 @@ if there is another one by then.
 What to do about an error depends on who reads, so the texts here only say what has happened.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -16,7 +16,6 @@ from kolk.client.table import Table
 from kolk.errors import OffsetOutOfRange, PartitionDropped, PartitionNotFound
 from kolk.model.partition import PartitionEvent, partition_of
 from kolk.spark.offsets import LogSlice
-from kolk.spark.places import Moment
 
 _WAITS_MAX = 60
 """How often a task is told that there is nothing yet, about once a second, of a log that has what it waits for."""
@@ -92,17 +91,3 @@ def _check_same(slices: Iterable[LogSlice], before: Mapping[str, int], after: Ma
         name = partition_of(each.bucket)
         if before.get(name) == each.partition != after.get(name, each.partition):
             raise dropped(each.bucket)
-
-
-def offsets_since(table: Table, moment: Moment, there: Collection[str]) -> dict[str, int]:
-    """The first offsets that were committed at a moment or later, of buckets that are read; refused if some of what was
-    committed since may be gone."""
-    found = table.link.service.offsets_since(table.info.id, moment.ms)
-    lacking = next((bucket for bucket, offset in found.items() if offset is None and bucket in there), None)
-    if lacking is not None:
-        raise OffsetOutOfRange(
-            f"the log of bucket {lacking!r} was trimmed, and may have lost changes that were committed at the time of"
-            " 'start' or later; begin with what is left, .option('start', 'earliest'), or at a later time, or with the"
-            " whole table"
-        )
-    return {bucket: offset for bucket, offset in found.items() if offset is not None}
