@@ -376,6 +376,39 @@ def script(log):
     yield log.start, 9
 
 
+@every_crash
+@pytest.mark.parametrize(("segment_bytes", "times"), [(250, [1_103, 1_200]), (2**20, [1_200, 1_200])])
+def test_what_stands_without_rows_at_the_end_of_a_log_outlives_its_clearing(mode, segment_bytes, times):
+    """Rows of that end may be kept elsewhere that lack it."""
+
+    def cleared(disk):
+        log = open_log(disk, segment_bytes=segment_bytes)
+        for seq in range(4):
+            log.append([frame(seq), frame(seq + 100, rows=0)])
+        log.append([frame(200, rows=0)])
+        log.sync()
+        yield
+        log.clear()
+
+    counted = LossyDisk()
+    list(cleared(counted))
+    for step in range(counted.steps):
+        disk = LossyDisk(step)
+        disk.power_off_after(step)
+        promised = []
+        with pytest.raises(PowerCut):
+            promised.extend(cleared(disk))
+
+        log = open_log(disk.crash(mode), segment_bytes=segment_bytes)
+
+        if promised:
+            assert log.end == 4
+            assert list(dict.fromkeys(seqs(log)))[-2:] == [103, 200], "perhaps twice"
+    log = open_log(counted, segment_bytes=segment_bytes)
+    assert (log.start, seqs(log)) == (4, [103, 200])
+    assert [found.header.timestamp_ms for found in log.frames(4)] == times, "they do not go back"
+
+
 def rows_of(log):
     return [found.header.tag.seq for found in log.read(log.start, limit_bytes=2**40) if found.header.rows]
 

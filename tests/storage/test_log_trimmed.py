@@ -41,6 +41,20 @@ def test_an_emptied_log_knows_it_too():
     assert (again.may_lack(5_000), again.may_lack(5_001)) == (True, False)
 
 
+@pytest.mark.parametrize("rows", [1, 0])
+def test_the_times_of_an_emptied_log_do_not_go_back_when_it_is_opened_again(rows):
+    disk = LossyDisk()
+    timed(disk).clear()
+    again = Log.open(disk, FOLDER, segment_bytes=1)
+
+    (header,) = again.append([replace(frame(9, rows), timestamp_ms=4_000)])
+    again.sync()
+    again.clear()
+
+    assert header.timestamp_ms == 5_000
+    assert again.may_lack(4_500), "the frame of 5,000 is gone"
+
+
 def test_a_log_that_was_trimmed_without_a_note_takes_what_is_before_its_first_frame_for_lost():
     """As older Kolks did; the note of one that was trimmed again since is worth nothing either."""
     for is_old in (False, True):

@@ -108,8 +108,9 @@ class SparseIndex:
 
     @staticmethod
     def decode(data: bytes, segment: Segment) -> "SparseIndex | None":
-        """The entries of an index file, if it is whole and speaks of ``segment``."""
-        if decode_summary(data) != segment:
+        """The entries of an index file, if it is whole and speaks of ``segment``, or of what it has grown to since."""
+        summary = decode_summary(data)
+        if summary is None or not summary.continues(segment):
             return None
         entries = data[SUMMARY_BYTES:]
         if crc32(entries) != _CRCS.unpack_from(data)[1]:

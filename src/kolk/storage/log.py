@@ -11,8 +11,8 @@ what may be trimmed. The folder holds::
     synced                       the watermark (storage/watermark); a hint that makes recovery strict
     trimmed                      the time of the last frame that was trimmed (storage/trimmed), if any was
 
-Offsets count rows. Frames without rows are written like all others, but take no offset. A last segment that
-has no others is thinned now and then, since it can neither be rolled nor trimmed.
+Offsets count rows. Frames without rows are written like all others, but take no offset. Very many of them get a
+segment of their own, and one that has no others is thinned now and then, since it can neither be rolled nor trimmed.
 """
 
 import contextlib
@@ -35,6 +35,11 @@ from kolk.storage.trimmed import TRIMMED_NAME, Trimmed
 from kolk.storage.watermark import WATERMARK_NAME, Watermark
 
 SEGMENT_BYTES = 128 * 1024 * 1024
+ROWLESS_BYTES = 2**20
+"""So much without rows is not left behind the last row, and is thinned from this size on: some ten thousand puts, which
+take whoever opens the log, or reads from there, a moment."""
+Needed = Callable[[Iterable[Frame]], Sequence[Frame]]
+"""Chooses among frames without rows."""
 T = TypeVar("T")
 
 
@@ -83,6 +88,8 @@ class Log:
         # Replaced under the tablet's lock, read without it.
         self._extent = found.extent
         self._trimmed_ms = found.trimmed_ms
+        # Guarded by the tablet's lock: how much of the last segment is not behind its last row.
+        self._rows_bytes = found.rows_bytes
         # Guarded by the tablet's lock. The last segment up to its last whole group, and up to what is known
         # to be durable: that counts by whole groups too, because a crash or a rollback cuts off the rest.
         self._whole = found.extent.last
@@ -155,7 +162,7 @@ class Log:
         """
         self._check_serving()
         self._settle()
-        if self._whole.size >= self._segment_bytes and self._whole.has_rows and self._whole is self._extent.last:
+        if self._is_full and self._whole is self._extent.last:
             self._roll()
         headers = self._headers(frames)
         pieces: list[Chunk] = []
@@ -245,6 +252,14 @@ class Log:
             return self._trimmed_ms >= timestamp_ms
         return self.offset_at(timestamp_ms) <= self.start
 
+    def before_rowless(self, below: int) -> int:
+        """The offset below which a log may be trimmed if whatever stands at ``below`` is to stay, frames without rows
+        too: the last of those may be in a segment that ends there."""
+        for segment in self._extent.sealed:
+            if segment.end == below and self._rowless_at(Extent((), segment), below):
+                return segment.base
+        return below
+
     def trim(self, below: int) -> None:
         """Delete the sealed segments all of whose offsets are below ``below``; the last segment always stays.
 
@@ -272,17 +287,36 @@ class Log:
             with contextlib.suppress(OSError, DiskFull):
                 self._disk.replace(f"{self._folder}/{TRIMMED_NAME}", Trimmed(last.end, self._trimmed_ms).encode())
 
-    def clear(self) -> None:
-        """Forget every row: the start becomes the end, durably; offsets go on from there.
+    def clear(self, needed: Needed = list) -> None:
+        """Forget every row: the start becomes the end, durably; offsets go on from there. Of the frames without rows
+        that stand at the end those stay that are needed: rows that are kept elsewhere may be as new as that, and lack
+        them.
 
-        Steps: roll, then trim. A crash in between leaves more of the log than is wanted, never a gap.
+        Steps: roll, copy them, trim. A crash in between leaves more of the log than is wanted, never a gap. What is
+        there twice then is replayed twice, which is as good as once.
         """
         self._check_serving()
         self._settle()
         assert self._whole is self._extent.last, "no log is cleared within a group"
+        kept = needed(self._rowless_at(self._extent, self._extent.end))
         if self._whole.has_rows:
             self._roll()
+        if kept and self._extent.sealed:
+            self._replace_last(kept)
         self.trim(self._extent.end)
+
+    def _rowless_at(self, extent: Extent, end: int) -> Sequence[Frame]:
+        """The frames without rows at the end of an extent."""
+        try:
+            return list(self._reader.frames(extent, end, ROWLESS_BYTES))
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the last segment is long enough; one without rows cannot be sealed, however long it is."""
+        rowless = self._whole.size - self._rows_bytes
+        return self._whole.has_rows and (self._whole.size >= self._segment_bytes or rowless >= ROWLESS_BYTES)
 
     @property
     def rowless_bytes(self) -> int:
@@ -290,7 +324,7 @@ class Log:
         last = self._extent.last
         return 0 if last.has_rows else last.size
 
-    def thin(self, needed: Callable[[Iterable[Frame]], Sequence[Frame]]) -> None:
+    def thin(self, needed: Needed) -> None:
         """Keep only those frames of a last segment without rows that are needed: it can neither be rolled nor trimmed.
 
         Steps: lower the watermark, durably; replace the file whole; open it. A crash after the first leaves
@@ -307,12 +341,23 @@ class Log:
             kept = needed(self._reader.frames(Extent((), last), last.base))
         except OSError as error:
             raise self._unreadable(error) from error
-        headers = [replace(frame.header, synced=0) for frame in kept]
+        self._replace_last(kept)
+
+    def _replace_last(self, kept: Sequence[Frame]) -> None:
+        """Make frames without rows all that is in the last segment, as ``thin`` says. They may be older than what was
+        sealed, but times never go back."""
+        last, sealed = self._extent.last, self._extent.sealed
+        since_ms = sealed[-1].last_timestamp_ms if sealed else 0
+        headers = [
+            replace(frame.header, synced=0, timestamp_ms=max(frame.header.timestamp_ms, since_ms)) for frame in kept
+        ]
         pieces = (encode_frame(header, frame.body) for header, frame in zip(headers, kept, strict=True))
         data = b"".join(map(memoryview, chain.from_iterable(pieces)))
         path = f"{self._folder}/{last.log_name}"
+        # What holds before the file is replaced and after it; it may be longer then.
+        durable = min(len(data), self._durable.size if self._durable.base == last.base else 0)
         with self._stopping("a segment could not be replaced"):
-            self._disk.replace(f"{self._folder}/{WATERMARK_NAME}", Watermark(last.base, len(data)).encode())
+            self._disk.replace(f"{self._folder}/{WATERMARK_NAME}", Watermark(last.base, durable).encode())
             self._disk.replace(path, data)
             # Set before and cleared after: whatever comes in between, nobody may append to the file that was replaced.
             self._failure = f"the log {self._folder} stopped: a segment was replaced; reopen the database to recover"
@@ -365,6 +410,7 @@ class Log:
         self._reader.grow(fresh)
         self._extent = Extent((*self._extent.sealed, full), fresh)
         self._whole = fresh
+        self._rows_bytes = 0
         self._file.close()
         self._file = file
         self._mark_durable()
@@ -411,6 +457,7 @@ class Log:
             end, size, timestamp_ms = header.end_offset, last.size + header.length, header.timestamp_ms
             last = Segment(base=last.base, end=end, size=size, last_timestamp_ms=timestamp_ms)
             whole = whole if header.more else last
+            self._rows_bytes = size if header.rows else self._rows_bytes
         # In this order, because an interrupt in between must not leave a group that looks unfinished for ever.
         self._whole = whole
         self._extent = Extent(self._extent.sealed, last)
@@ -426,6 +473,7 @@ class Log:
         self._extent = Extent(self._extent.sealed, last)
         if last.size <= self._whole.size:
             self._whole = last
+        self._rows_bytes = min(self._rows_bytes, last.size)
         self._reader.cut(last)
         with self._stopping("a failed write could not be taken back"):
             self._file.truncate(last.size)

@@ -16,7 +16,7 @@ may look like later frames. That errs towards refusing.
 
 import contextlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kolk.codec.frame import (
     ALIGNMENT,
@@ -49,6 +49,8 @@ class Recovered:
 
     extent: Extent
     index: SparseIndex
+    rows_bytes: int = 0
+    """How much of the last segment is not behind its last row."""
     trimmed_ms: int | None = None
     """When the last frame was committed that was trimmed; None if nobody knows, or there was none."""
 
@@ -72,13 +74,18 @@ def recover(disk: Disk, folder: str) -> Recovered:
     for segment in sealed:
         _check_size(f"{folder}/{segment.log_name}", segment.size, durable.get(segment.base, 0))
     timestamp_ms = sealed[-1].last_timestamp_ms if sealed else 0
-    last, index = _last_segment(disk, folder, bases[-1], durable.get(bases[-1], 0), timestamp_ms)
+    last, index, rows_bytes = _last_segment(disk, folder, bases[-1], durable.get(bases[-1], 0), timestamp_ms)
     _remove_litter(disk, folder, names, bases)
-    return Recovered(Extent(sealed, last), index, _read_trimmed(disk, folder, names, bases[0]))
+    trimmed_ms = _read_trimmed(disk, folder, names, bases[0])
+    if not last.size and trimmed_ms is not None:
+        # Nothing else is left that says how far the times of this log have come, and they never go back.
+        last = replace(last, last_timestamp_ms=max(last.last_timestamp_ms, trimmed_ms))
+    return Recovered(Extent(sealed, last), index, rows_bytes, trimmed_ms)
 
 
 def load_index(disk: Disk, folder: str, segment: Segment) -> SparseIndex:
-    """The index of a sealed segment: from its file, or made again. Writes nothing, for it serves readers."""
+    """The index of a sealed segment: from its file, or made again. Writes nothing, for it serves readers, who may have
+    looked at the log when this segment was still growing."""
     path = f"{folder}/{segment.index_name}"
     if disk.exists(path):
         index = SparseIndex.decode(disk.read(path, 0, disk.size(path)), segment)
@@ -87,7 +94,7 @@ def load_index(disk: Disk, folder: str, segment: Segment) -> SparseIndex:
     log_path = f"{folder}/{segment.log_name}"
     with disk.open_reader(log_path) as reader:
         found, index = rebuild_index(reader, log_path, segment.base)
-    if found != segment:
+    if not found.continues(segment):
         refuse(log_path, found.size, "the segment is not the one that was opened")
     return index
 
@@ -142,17 +149,20 @@ def _sealed_segment(disk: Disk, folder: str, base: int) -> Segment:
     return segment
 
 
-def _last_segment(disk: Disk, folder: str, base: int, durable: int, timestamp_ms: int) -> tuple[Segment, SparseIndex]:
-    """The last segment up to its last whole group; ``Corrupted`` if something after that was durable."""
+def _last_segment(
+    disk: Disk, folder: str, base: int, durable: int, timestamp_ms: int
+) -> tuple[Segment, SparseIndex, int]:
+    """The last segment up to its last whole group, and how much of it is not behind its last row; ``Corrupted`` if
+    something after that was durable."""
     empty = Segment(base=base, end=base, size=0, last_timestamp_ms=timestamp_ms)
     path = f"{folder}/{empty.log_name}"
     with disk.open_reader(path) as reader:
         size = reader.size
         _check_size(path, size, durable)
         window = _Window(reader, size)
-        segment, index, stopped_at = _walk(path, window, empty)
+        segment, index, rows_bytes, stopped_at = _walk(path, window, empty)
         if segment.size == size:
-            return segment, index
+            return segment, index, rows_bytes
         if segment.size < durable:
             refuse(path, stopped_at, f"{window.verdict(stopped_at).value}, though {durable} bytes were durable")
         later = _later_durable_frame(window, stopped_at, segment)
@@ -162,12 +172,14 @@ def _last_segment(disk: Disk, folder: str, base: int, durable: int, timestamp_ms
             stopped_at,
             f"damaged, though the intact frame at byte {later} was written after it was durable",
         )
-    return segment, index
+    return segment, index, rows_bytes
 
 
-def _walk(path: str, window: "_Window", segment: Segment) -> tuple[Segment, SparseIndex, int]:
-    """Follow intact frames: the segment up to the last whole group, its index, and where they stopped."""
+def _walk(path: str, window: "_Window", segment: Segment) -> tuple[Segment, SparseIndex, int, int]:
+    """Follow intact frames: the segment up to the last whole group, its index, where its rows end, and where the frames
+    stopped."""
     index = SparseIndex()
+    rows_bytes = 0
     position, offset, timestamp_ms = 0, segment.base, segment.last_timestamp_ms
     while position < window.size and window.verdict(position) is Verdict.INTACT:
         seen = _glimpse_intact(path, position, window)
@@ -177,9 +189,10 @@ def _walk(path: str, window: "_Window", segment: Segment) -> tuple[Segment, Spar
         position += seen.length
         offset += seen.rows
         timestamp_ms = seen.timestamp_ms
+        rows_bytes = position if seen.rows else rows_bytes
         if not seen.more:
             segment = Segment(base=segment.base, end=offset, size=position, last_timestamp_ms=timestamp_ms)
-    return segment, index.before(segment.size), position
+    return segment, index.before(segment.size), min(rows_bytes, segment.size), position
 
 
 def _glimpse_intact(path: str, position: int, window: "_Window") -> Glimpse:

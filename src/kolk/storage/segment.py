@@ -28,6 +28,12 @@ class Segment:
         """Whether it takes up offsets, so that the next segment would have a name of its own."""
         return self.end > self.base
 
+    def continues(self, earlier: "Segment") -> bool:
+        """Whether it may be what has become of a segment that somebody looked at earlier, when it was the last one."""
+        if self.size <= earlier.size:
+            return self == earlier
+        return self.base == earlier.base and self.end >= earlier.end
+
     @property
     def log_name(self) -> str:
         """The name of its file."""

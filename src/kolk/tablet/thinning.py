@@ -12,12 +12,9 @@ from heapq import heappush, heappushpop
 
 from kolk.errors import Corrupted, Stopped, Unavailable
 from kolk.model.ids import PlainTag
-from kolk.storage.log import Log
+from kolk.storage.log import ROWLESS_BYTES, Log
 from kolk.storage.segment_reader import Frame
 from kolk.tablet.dedup import KEPT_PER_WRITER
-
-ROWLESS_BYTES = 2**20
-"""From this size on a segment without rows is thinned: some ten thousand puts, which takes a moment."""
 
 
 class Thinning:
