@@ -34,7 +34,7 @@ class Bench:
         self.durability = Durability.MACHINE
         self.kv = Kv
 
-    def open(self, merger=None, options: dict[str, str] | None = None):
+    def open(self, merger=None, options: dict[str, str] | None = None, *, copies=None, guard=dict):
         chosen = merger or Merger(SCHEMA, TableOptions.parse(options or {}, SCHEMA))
         return open_tablet(
             BUCKET,
@@ -45,6 +45,8 @@ class Bench:
             open_kv=partial(self.kv, memory=self.memory),
             clock=self.clock,
             signal=Signal(),
+            copies=copies,
+            guard=guard,
         )
 
     def open_log_table(self):

@@ -3,9 +3,9 @@
 from copy import copy
 from dataclasses import dataclass
 
-from kolk.errors import KolkError, OutcomeUnknown
+from kolk.errors import DiskFull, KolkError, OutcomeUnknown, Stopped
 from kolk.merge.prepared import Prepared
-from kolk.model.ids import OwnerTag, PlainTag
+from kolk.model.ids import BucketId, OwnerTag, PlainTag
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,21 @@ def interrupted() -> KolkError:
     error = OutcomeUnknown("the put was interrupted together with another one; put it again with the same tag")
     error.retriable = True
     return error
+
+
+def stopped_by(bucket: BucketId, error: BaseException) -> tuple[Stopped, OutcomeUnknown]:
+    """What everybody is told of a bucket that stopped, and what the one is told under whose put it did.
+
+    If RocksDB found its disk full after the log had the frames, or somebody pressed Ctrl-C, recovery is exact.
+    """
+    is_mended = isinstance(error, DiskFull) or not isinstance(error, Exception)
+    what = "free some space, then retry" if isinstance(error, DiskFull) else "close and reopen the database"
+    if not isinstance(error, Exception):
+        what = "retry"
+    stopped = Stopped(f"bucket {bucket.name} stopped: {error!r}; {what}")
+    unknown = OutcomeUnknown(f"bucket {bucket.name} stopped under this put: {error}; {what}")
+    stopped.retriable = unknown.retriable = is_mended
+    return stopped, unknown
 
 
 def told_apart(error: Exception) -> Exception:

@@ -21,16 +21,17 @@ A tablet knows neither names nor sessions. It revokes its own views when it clos
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
 from kolk.codec.key import ROW_PREFIX
-from kolk.errors import Closed, DiskFull, InvalidArgument, KolkError, OutcomeUnknown, Stopped
+from kolk.errors import Closed, DiskFull, InvalidArgument, KolkError, Stopped
 from kolk.merge.append import Appender
 from kolk.merge.changes import Changes, KvWrites, deleted
 from kolk.merge.engine import Merger
@@ -47,13 +48,13 @@ from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
 from kolk.tablet.merged import Framed, Merged, fitting, framed, grouped
 from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
-from kolk.tablet.pending import Checkpointed, Pending, interrupted, told_apart
+from kolk.tablet.pending import Checkpointed, Pending, interrupted, stopped_by, told_apart
 from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
 from kolk.tablet.signal import Signal
 from kolk.tablet.stored import Stored
-from kolk.tablet.thinning import Thinning
+from kolk.tablet.thinning import Thinning, needed
 from kolk.tablet.undoing import corrections
 
 _PASS_PUTS_MAX = 1_024
@@ -199,12 +200,11 @@ class Tablet:
         with self._lock:
             self._check_writable()
             self._owning.check_unowned(self._merger.schema, self._clock.monotonic())
+            if isinstance(self._merger, Appender):
+                self._let_go(partial(self.log.clear, needed))
+                return self._published
             refused: Exception | None = None
             with self._stopping_on_failure():
-                if isinstance(self._merger, Appender):
-                    self._kv.flush()  # its write tags: the log, where they also stand, is about to go
-                    self.log.clear()
-                    return self._published
                 mark = self.log.mark()
                 try:
                     for frame in self._truncation():
@@ -340,19 +340,15 @@ class Tablet:
         """Let the log below an offset go, as far as nobody holds it: whole segments, or all of a log table's."""
         with self._lock:
             self._check_writable()
-            is_log_table = isinstance(self._merger, Appender)
-            now_ms = self._clock.now_ms()
+            is_log_table, now_ms = isinstance(self._merger, Appender), self._clock.now_ms()
             floor = log_floor(is_log_table=is_log_table, end=self._published, holders=holders, now_ms=now_ms)
             below = min(below, floor, self._owning.floor(self._published))
+            if below == floor < self.log.end and not is_log_table:
+                below = self.log.before_rowless(below)  # a snapshot of this offset may be older than those
             oldest = self.log.segments[0]
             if not oldest.has_rows or oldest.end > below:
                 return
-            with self._stopping_on_failure():
-                self._kv.flush()  # the write tags of the frames that go; they would be found nowhere else
-                if below == self.log.end:
-                    self.log.clear()
-                else:
-                    self.log.trim(below)
+            self._let_go(partial(self.log.clear, needed) if below == self.log.end else partial(self.log.trim, below))
 
     def estimate(self) -> int:
         """About how many rows there are, or exactly, if they are counted."""
@@ -414,6 +410,18 @@ class Tablet:
         for view in list(self._views):
             view.abandon()
 
+    def _let_go(self, frames: Callable[[], None]) -> None:
+        """Let frames go from the log. If the disk is too full even for that, all is as it was."""
+        self._kv.flush()  # the write tags of the frames that go; they would be found nowhere else
+        refused: DiskFull | None = None
+        with self._stopping_on_failure():
+            try:
+                frames()
+            except DiskFull as error:
+                refused = error
+        if refused is not None:
+            raise refused
+
     def _pass(self) -> None:
         """Serve those who wait, the first of them at least; who was served is done afterwards, whatever happens."""
         # A slice, which is one step: an iterator would fail if another put came between its making and its use.
@@ -436,6 +444,7 @@ class Tablet:
     def _serve(self, waiting: Sequence[Pending]) -> Sequence[Pending]:
         """Serve puts together, those that are not too much for one pass; the answer is which."""
         batch = [pending for pending in waiting if self._is_current(pending)]
+        self._check_writable()  # again: what was taken back for one of them may have stopped the bucket for all
         now_ms = self._clock.now_ms()
         stored = Stored(self._kv, [pending.prepared for pending in batch])
         writers: dict[int, Writer] = {}
@@ -568,19 +577,12 @@ class Tablet:
         try:
             yield
         except BaseException as error:
-            # RocksDB found its disk full after the log had the frames, or somebody pressed Ctrl-C: recovery is exact.
-            self._wants_recovery = isinstance(error, DiskFull) or not isinstance(error, Exception)
-            what = "free some space, then retry" if isinstance(error, DiskFull) else "close and reopen the database"
-            if not isinstance(error, Exception):
-                what = "retry"
-            stopped = Stopped(f"bucket {self.bucket.name} stopped: {error!r}; {what}")
-            stopped.retriable = self._wants_recovery
+            stopped, unknown = stopped_by(self.bucket, error)
+            self._wants_recovery = stopped.retriable
             self._refuse(stopped)
-            if not isinstance(error, Exception):
-                raise
-            unknown = OutcomeUnknown(f"bucket {self.bucket.name} stopped under this put: {error}; {what}")
-            unknown.retriable = self._wants_recovery
-            raise unknown from error
+            if isinstance(error, Exception):
+                raise unknown from error
+            raise
 
     def _refuse(self, reason: KolkError) -> None:
         self._refusal = reason
