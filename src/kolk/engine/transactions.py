@@ -5,7 +5,7 @@ A commit goes through these steps; a crash after each leaves:
 1. the application's lock; an unfinished commit of it is finished first    nothing new
 2. the version is judged: new, a duplicate, or old                         nothing new
 3. what was staged is read, prepared and cut into the shares of buckets    nothing new
-4. the gate, and the locks of all buckets, in their order                  nothing new
+4. all buckets are opened; then the gate, and their locks, in their order  nothing new
 5. every share is merged: what cannot be merged fails here                 nothing new
 6. the record is written, with the number of the commit                    **the commit**: the next start finishes it
 7. each bucket appends its frames; all are synced, side by side; then      some buckets have it: the next start does
@@ -289,25 +289,31 @@ class Transactions:
             for info in plan.infos.values():
                 self._lapse(info)  # columns that nobody has any more are free
             try:
-                with self._gate.shared(), self._taken(plan) as tablets:
-                    if any(self._catalog.by_id(table).schema.id != plan.infos[table].schema.id for table in plan.infos):
-                        continue  # it was altered meanwhile, which is judged anew
+                # Buckets may have to recover, for which nobody should have to wait at the gate.
+                with self._used(plan) as tablets, self._gate.shared(), _held(tablets):
+                    if not self._is_current(plan, tablets):
+                        continue  # which is judged anew
                     return self._decided(request, staged, plan, tablets)
             except PartitionDropped:
                 continue
         raise SchemaChanged("the tables are altered faster than the commit can follow; commit again")
 
     @contextmanager
-    def _taken(self, plan: Plan) -> Iterator[list[Tablet]]:
-        """The tablets of a plan, with their locks, in their order."""
-        with ExitStack() as taken:
+    def _used(self, plan: Plan) -> Iterator[list[Tablet]]:
+        """The tablets of a plan, in the order of their locks."""
+        with ExitStack() as used:
             tablets: list[Tablet] = []
             for table, info in plan.infos.items():
                 buckets = sorted(bucket for bucket in plan.shares if bucket.table == table)
-                tablets += taken.enter_context(self._tablets.use(info, buckets))
-            for tablet in tablets:
-                taken.enter_context(tablet.held())
+                tablets += used.enter_context(self._tablets.use(info, buckets))
             yield tablets
+
+    def _is_current(self, plan: Plan, tablets: Sequence[Tablet]) -> bool:
+        """Whether no table was altered since the plan was made, and no tablet stopped that recovery brings back: the
+        bucket may have another one by now."""
+        infos = plan.infos
+        is_altered = any(self._catalog.by_id(table).schema.id != infos[table].schema.id for table in infos)
+        return not is_altered and not any(tablet.wants_recovery for tablet in tablets)
 
     def _decided(
         self,
@@ -428,3 +434,12 @@ class Transactions:
         handles = [handle for handles in record.handles.values() for handle in handles]
         handles += self.stagings.of(record.app, record.tables, record.version)
         self.stagings.discard(dict.fromkeys(handles))
+
+
+@contextmanager
+def _held(tablets: Sequence[Tablet]) -> Iterator[None]:
+    """The locks of tablets, taken in the order in which they are given."""
+    with ExitStack() as held:
+        for tablet in tablets:
+            held.enter_context(tablet.held())
+        yield
