@@ -420,10 +420,11 @@ class Transactions:
         base, table = record.bases[tablet.bucket], tablet.bucket.table
         if tablet.end != base:
             raise Corrupted(f"it is to follow offset {base}, but the log ends at {tablet.end}")
-        if self._read is None or self._read[:2] != (record.csn, table):
+        read = self._read  # once, for it may be dropped meanwhile
+        if read is None or read[:2] != (record.csn, table):
             info = self._catalog.by_id(table)
-            self._read = record.csn, table, self._planning.shares(info, record.handles[table], makes=False)
-        shares = self._read[2].get(tablet.bucket, ())
+            read = self._read = record.csn, table, self._planning.shares(info, record.handles[table], makes=False)
+        shares = read[2].get(tablet.bucket, ())
         with tablet.held():
             merged = tablet.merged(shares, truncates=table in record.truncates, is_decided=True)
             tablet.append(merged, record.csn, record.timestamp_ms)
