@@ -73,6 +73,9 @@ from kolk.tablet.tablet import Merged, Tablet
 _log = logging.getLogger(__name__)
 _APP_LOCKS = 64
 _LOOKS_MAX = 10
+_AHEAD_MS_MAX = 60_000
+"""A clock that is put back by no more is corrected, as clocks are all the time. By more, it was wrong: its times must
+not go from table to table, where nothing would be old, and no time be right, until the clock comes to them."""
 
 
 class Transactions:
@@ -340,12 +343,19 @@ class Transactions:
                     schemas={table: info.schema.id for table, info in plan.infos.items()},
                     truncates=request.truncates,
                     bases={tablet.bucket: tablet.end for tablet in tablets},
-                    timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
+                    timestamp_ms=self._moment(tablets),
                     rows=rows_of(request, seals),
                     checksum=checksum_of(request, seals),
                 )
                 self.commits.begin(record)
             return self._applied(record, left)
+
+    def _moment(self, tablets: Sequence[Tablet]) -> int:
+        """The time of a commit, one in all its buckets: it goes back in none of them that is ahead of the clock by a
+        correction. One that is ahead by more goes on at its own time, as for a put, and the others do not share it."""
+        now_ms = self._clock.now_ms()
+        lasts = [tablet.last_timestamp_ms for tablet in tablets]
+        return max([now_ms, *(last for last in lasts if last <= now_ms + _AHEAD_MS_MAX)])
 
     def _applied(self, record: CommitRecord, left: list[tuple[Tablet, Merged]]) -> CommitRecord:
         """Write the share of each bucket that is left; one that fails stops, and has its share before it serves
