@@ -3,8 +3,10 @@
 import errno
 
 import pytest
-from tests.engine.transaction_bench import PLAIN, plain
+from tests.engine.transaction_bench import PLAIN, events, plain
 
+from kolk.errors import TooManyStagings
+from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
 
 MINUTE_MS = 60_000
@@ -69,3 +71,22 @@ def test_a_bucket_that_is_given_its_share_later_has_the_time_that_it_would_have_
 
     assert tx.transactions.counts().pending == 0
     assert [last(tx, table) - now_ms for table in (a, b)] == [YEARS_MS, 0]
+
+
+def test_names_that_were_drawn_under_a_clock_that_was_ahead_go_once_they_are_known_for_an_hour(transaction_bench):
+    tx = transaction_bench(txn_apps_max=2)
+    table = tx.totals()
+    tx.clock.jump(YEARS_MS)
+    for shot in (1, 2):
+        tx.committed(table, events(1), app=f"{shot:032x}")
+    tx.clock.jump(-YEARS_MS)
+    tx.reopen()
+    table = tx.db.table("t")
+
+    tx.clock.advance(seconds=3_600)
+    with pytest.raises(TooManyStagings, match="without a name"):
+        tx.committed(table, events(1), app=f"{3:032x}")
+    tx.clock.advance(seconds=1)
+
+    assert tx.committed(table, events(1), app=f"{3:032x}").verdict is Verdict.COMMITTED
+    assert {record.app for record in tx.transactions.commits.all()} == {f"{2:032x}", f"{3:032x}"}
