@@ -26,6 +26,7 @@ from kolk.model.follower import FollowerState
 from kolk.model.ids import BucketId, TableId
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
+from kolk.storage.segment import Segment
 from kolk.tablet.retention import Holder, HolderKind, bytes_from, outlived
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class _Due:
 
 
 class Retention:
-    """Trims logs. Thread-safe: it has no state, and what it touches has locks of its own."""
+    """Trims logs. Thread-safe: what it remembers is replaced whole, and what it touches has locks of its own."""
 
     def __init__(
         self,
@@ -67,26 +68,33 @@ class Retention:
         self._owners = owners
         self._clock = clock
         self._pinned_bytes_max = pinned_bytes_max
+        # Since when, on the clock that does not jump, segments are known as they are whose times are still to come.
+        self._ahead: Mapping[tuple[BucketId, Segment], float] = {}
 
     def round(self) -> None:
         """Trim whatever may go. A table that cannot be trimmed is told of in the log, and does not stop the others."""
-        due = [each for info in self._catalog.list() if (each := self._due(info)) is not None]
+        ahead: dict[tuple[BucketId, Segment], float] = {}
+        due = [each for info in self._catalog.list() if (each := self._due(info, ahead)) is not None]
+        self._ahead = ahead
         self._release_largest(due)
         for each in due:
             self._trim(each)
 
-    def _due(self, info: TableInfo) -> _Due | None:
+    def _due(self, info: TableInfo, ahead: dict[tuple[BucketId, Segment], float]) -> _Due | None:
         """What age and size want to go, also of buckets that were not used yet, for they age too; of a table with a
-        primary key only what recovery does not need."""
+        primary key only what recovery does not need. What is ``ahead`` of its time is noted."""
         ttl_ms, bytes_max = info.spec.options.log_ttl_ms, info.spec.options.log_bytes_max
         if ttl_ms is None and bytes_max is None:
             return None
-        now_ms = self._clock.now_ms()
+        now_ms, now = self._clock.now_ms(), self._clock.monotonic()
         below: dict[BucketId, int] = {}
         try:
             buckets = self._tablets.states(info, self._partitions.buckets(info))
             for each in buckets:
-                most = outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
+                found = [(each.bucket, segment) for segment in each.segments if segment.last_timestamp_ms > now_ms]
+                ahead |= {one: self._ahead.get(one, now) for one in found}
+                known_ms = {segment: round((now - ahead[bucket, segment]) * 1_000) for bucket, segment in found}
+                most = outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, known_ms=known_ms)
                 below[each.bucket] = most if info.is_log else min(most, self._keeping.floor(each.bucket))
         except (KolkError, OSError) as error:
             return _tell(info, error)
