@@ -4,13 +4,13 @@ A table's options say how old and how large its logs may get; live followers kee
 table with a primary key snapshots and leases keep what comes after them, and owners what they have not committed. What
 followers, leases and owners keep beyond the options, and beyond what recovery needs, is bounded for the database as a
 whole: above the limit whoever keeps the most is released, until it fits; an owner is taken back to its commit first.
-One that cannot be taken back keeps its log, and nobody else is released in its place, which would free nothing. Tables
-that keep everything are not looked at.
+One that cannot be released or taken back keeps its log until the next round, and nobody else is released in its place,
+which would free nothing. Tables that keep everything are not looked at.
 """
 
 import logging
-from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from kolk.engine.catalog import Catalog
@@ -162,18 +162,17 @@ class Retention:
                     kept[largest],
                     self._pinned_bytes_max,
                 )
-                if table is None:
-                    self._keeping.drop(name)
-                elif kind is HolderKind.FOLLOWER:
-                    self._followers.release(table, name)
+                spared.add(largest)  # whether it can be released or not, its turn is over
+                with _telling(name, "released"):
+                    if table is None:
+                        self._keeping.drop(name)
+                    elif kind is HolderKind.FOLLOWER:
+                        self._followers.release(table, name)
             if kind is HolderKind.COMMIT_POINT and table is not None:
                 # Never without taking its changes back, which may take long: nobody else waits for that.
-                spared.add(largest)
-                try:
+                with _telling(name, "taken back"):
                     if (table, name) in judged:
                         self._owners.evict(self._catalog.by_id(table), judged[table, name])
-                except KolkError as error:
-                    _log.warning("%r keeps its log, for it cannot be taken back: %s", name, error)
 
     def _kept(self, due: Sequence[_Due], spared: Set[_Who]) -> tuple[dict[_Who, int], int]:
         """The bytes that each follower, owner and lease keeps beyond their time, but for those that are spared, and how
@@ -196,6 +195,15 @@ class Retention:
                 for who, size in sizes:
                     kept[who] = kept.get(who, 0) + size
         return kept, kept_in_all
+
+
+@contextmanager
+def _telling(name: str, what: str) -> Iterator[None]:
+    """Nobody who keeps his log keeps others from being trimmed, which is what makes room on a full disk."""
+    try:
+        yield
+    except (KolkError, OSError) as error:
+        _log.warning("%r keeps its log, for it cannot be %s: %s", name, what, error)
 
 
 def _tell(info: TableInfo, error: KolkError | OSError) -> None:
