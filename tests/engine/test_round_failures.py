@@ -3,6 +3,7 @@
 import pytest
 from tests.engine.transaction_bench import DAY, EVENTS, PLAIN, plain
 
+from kolk.errors import DiskFull
 from kolk.testing.meta import Outcome
 
 TTL = {"table.log.ttl": "1h"}
@@ -59,3 +60,33 @@ def test_who_cannot_be_released_is_spared_and_told_of_and_other_logs_are_trimmed
     assert "cannot be released: the disk is full" in caplog.text
     tight.engine.tick()
     assert start(held) > offset
+
+
+def test_a_part_of_a_tick_that_fails_keeps_no_other_from_its_turn_and_is_heard_of(tight, monkeypatch):
+    table = filled(tight, "t")
+
+    def failing():
+        raise OSError("as told")
+
+    monkeypatch.setattr(tight.engine._lives, "round", failing)
+
+    with pytest.raises(OSError, match="as told"):
+        tight.engine.tick()
+
+    assert start(table) == 3
+
+
+def test_a_part_of_the_reaping_that_fails_keeps_no_other_from_its_turn_and_is_heard_of(tx):
+    """The nonce of a scan cannot be forgotten; what was staged, and nobody came back for, is."""
+    table = tx.db.create_table("t", PLAIN)
+    table.put(plain(1))
+    table.scan(shared=True, nonce="n").close()
+    tx.staged(table, plain(2))
+    tx.clock.advance(seconds=2 * DAY)
+    tx.meta.fail_next(Outcome.REFUSED)
+
+    with pytest.raises(DiskFull):
+        tx.engine.reap()
+
+    assert not tx.meta.is_due
+    assert tx.files() == set()
