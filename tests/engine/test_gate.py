@@ -102,6 +102,53 @@ def test_who_waits_to_pass_alone_keeps_newcomers_out(gate, start):
     newcomer.leave.set()
 
 
+def test_who_waits_to_pass_together_comes_before_the_next_who_passes_alone(gate, start):
+    """Else scans that follow on each other would keep a commit waiting for ever."""
+    alone, later = Passing(gate.exclusive), Passing(gate.exclusive)
+    together = [Passing(gate.shared) for _ in range(3)]
+    start(alone)
+    assert alone.inside.wait(SECONDS)
+    start(later)
+    until(lambda: gate._waiting_alone)
+    for each in together:
+        start(each)
+    until(lambda: len(gate._changed._waiters) == 4)
+
+    alone.leave.set()
+
+    for each in together:
+        assert each.inside.wait(SECONDS)
+    assert not later.inside.is_set()
+    for each in together:
+        each.leave.set()
+    assert later.inside.wait(SECONDS)
+    later.leave.set()
+
+
+def test_a_commit_passes_however_many_scans_always_wait(gate, start):
+    """Each scan comes back before the one after it has left, so that there is no moment in which none waits."""
+    is_over = threading.Event()
+    turns = [0, 0]
+
+    def scan(own):
+        while not is_over.is_set():
+            with gate.exclusive():
+                turns[own] += 1
+                until(lambda: gate._waiting_alone or is_over.is_set())
+
+    start(lambda: scan(0))
+    start(lambda: scan(1))
+    until(lambda: all(turns))
+
+    try:
+        passing = Passing(gate.shared)
+        start(passing)
+        assert passing.inside.wait(SECONDS)
+        passing.leave.set()
+    finally:
+        is_over.set()
+
+
 @pytest.mark.parametrize("how", ["shared", "exclusive"])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_whoever_fails_inside_leaves_the_gate_open(gate, start, how, error):
@@ -130,6 +177,54 @@ def test_who_is_interrupted_while_he_waits_keeps_nobody_out(gate, start, monkeyp
             pytest.fail("it passed")
 
     start(newcomer)
+    assert newcomer.inside.wait(SECONDS)
+    first.leave.set()
+    newcomer.leave.set()
+
+
+@pytest.mark.parametrize("was_let_in", [False, True])
+def test_who_is_interrupted_while_he_waits_to_pass_together_is_not_waited_for(gate, start, monkeypatch, was_let_in):
+    """Also when his turn had come, and he did not know yet."""
+    alone, later = Passing(gate.exclusive), Passing(gate.exclusive)
+    start(alone)
+    assert alone.inside.wait(SECONDS)
+    wait = gate._changed.wait
+
+    def interrupted(condition):
+        if was_let_in:
+            alone.leave.set()
+            while not condition():
+                assert wait(SECONDS)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gate._changed, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt), gate.shared():
+            pytest.fail("it passed")
+
+    alone.leave.set()
+    start(later)
+    assert later.inside.wait(SECONDS)
+    later.leave.set()
+
+
+def test_who_gives_up_passing_alone_lets_in_those_whom_he_kept_out(gate, start, monkeypatch):
+    first, newcomer = Passing(gate.shared), Passing(gate.shared)
+    start(first)
+    assert first.inside.wait(SECONDS)
+    wait_for, wait = gate._changed.wait_for, gate._changed.wait
+
+    def interrupted(condition):
+        monkeypatch.setattr(gate._changed, "wait_for", wait_for)
+        start(newcomer)
+        while not gate._changed._waiters:
+            wait(0.001)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gate._changed, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt), gate.exclusive():
+        pytest.fail("it passed")
+
     assert newcomer.inside.wait(SECONDS)
     first.leave.set()
     newcomer.leave.set()

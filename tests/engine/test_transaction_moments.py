@@ -1,11 +1,13 @@
 """Scans and commits that meet: who comes between two buckets of the other must wait for all of it."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 
 import pytest
-from tests.engine.transaction_bench import PLAIN
+from tests.engine.transaction_bench import DAYS, PLAIN
 
+import kolk
 from kolk.model.transaction import Verdict
 
 A_MOMENT = 0.3
@@ -38,6 +40,20 @@ def held(tx, table):
         info = table.info
         tablet = stack.enter_context(tx.engine._tablets.use_one(info, info.bucket_ids[1]))
         yield tablet.held
+
+
+@pytest.fixture
+def waiting(tx, beside):
+    """Begin a commit, and come back once it waits at the gate."""
+    gate = tx.transactions._gate
+
+    def wait_at_the_gate(*commit):
+        future = beside(tx.committed, *commit)
+        while not gate._waiting_together:
+            assert not wait([future], 0.01).done
+        return future
+
+    return wait_at_the_gate
 
 
 def rows(n, keys=range(12)):
@@ -102,3 +118,70 @@ def test_h38_two_commits_take_their_buckets_in_one_order(tx, table, held, beside
     assert [each.result(10).verdict for each in (one, other)] == [Verdict.COMMITTED] * 2
     assert {row["n"] for row in table.scan(buckets=["0", "2"]).to_arrow().to_pylist()} == {3}
     tx.check()
+
+
+# --- buckets are opened before the gate, and are what they were when it is passed
+
+
+def test_nobody_waits_at_the_gate_for_a_bucket_that_must_recover(tx, table, beside):
+    """A commit opens it first, without keeping scans and commits of other tables waiting."""
+    tx.db.create_table("cold", PLAIN).put(rows(1))
+    tx.reopen()
+    cold, warm = tx.db.table("cold"), tx.db.table("t")
+    assert warm.scan().to_arrow().num_rows == 12
+    is_opening, may_open = threading.Event(), threading.Event()
+
+    def slowly(path):
+        is_opening.set()
+        assert may_open.wait(30)
+
+    tx.before_opening = slowly
+    commit = beside(tx.committed, cold, rows(2), "b")
+    try:
+        assert is_opening.wait(10)
+
+        assert beside(lambda: warm.scan().to_arrow().num_rows).result(10) == 12
+        assert beside(tx.committed, warm, rows(2), "c").result(10).verdict is Verdict.COMMITTED
+        assert not commit.done()
+    finally:
+        may_open.set()
+
+    assert commit.result(10).verdict is Verdict.COMMITTED
+    assert {row["n"] for row in tx.rows(cold).values()} == {2}
+
+
+def test_a_partition_that_is_dropped_while_a_commit_waits_at_the_gate_is_made_anew(tx, waiting):
+    days = tx.db.create_table("days", DAYS, partition_by=["day"])
+    days.put([{"day": "1", "k": 1, "n": 1}])
+
+    with tx.transactions._gate.exclusive():
+        commit = waiting(days, [{"day": "1", "k": 2, "n": 2}, {"day": "2", "k": 2, "n": 2}])
+        days.drop_partition("day=1")
+
+    assert commit.result(10).verdict is Verdict.COMMITTED
+    assert sorted((row["day"], row["k"]) for row in tx.rows(days).values()) == [("1", 2), ("2", 2)]
+    tx.check()
+
+
+def test_a_bucket_that_recovers_while_a_commit_waits_at_the_gate_is_looked_for_again(tx, table, waiting):
+    with tx.transactions._gate.exclusive():
+        commit = waiting(table, rows(2), "b")
+        for tablet in tx.engine._tablets.opened():
+            tablet.suspend("somebody was interrupted")
+        assert table.get_one(k=1)["n"] == 1
+
+    assert commit.result(10).verdict is Verdict.COMMITTED
+    assert {row["n"] for row in tx.rows(table).values()} == {2}
+    tx.check()
+
+
+def test_a_table_that_is_altered_while_a_commit_waits_at_the_gate_is_written_as_it_is_then(tx, table, beside, waiting):
+    with tx.transactions._gate.shared():
+        alter = beside(table.alter, [kolk.AddColumn(kolk.Column("more", "int"))])
+        commit = waiting(table, rows(2), "b")
+        assert not alter.done()
+
+    alter.result(10)
+    assert commit.result(10).verdict is Verdict.COMMITTED
+    assert {header.schema_id for _, header in tx.headers(table)} == {1, 2}
+    assert {row["n"] for row in tx.rows(table).values()} == {2}

@@ -11,6 +11,7 @@ from kolk.model.options import MergeMode
 from kolk.model.transaction import CommitRequest, Staging
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
+from kolk.storage.kv import Kv
 from kolk.testing.clock import ManualClock
 from kolk.testing.copies import copy_of_one_moment
 from kolk.testing.faults import FailingDisk
@@ -61,6 +62,7 @@ class TransactionBench:
         } | settings
         self.numbers = count(1)
         self.lives = count(1)
+        self.before_opening = lambda path: None
         self.open_engine()
 
     def open_engine(self):
@@ -70,9 +72,14 @@ class TransactionBench:
             kolk.EngineConfig(**self.settings),
             clock=self.clock,
             disk=self.disk,
+            open_kv=self._opened_kv,
             open_meta=self._opened_meta,
         )
         self.db = kolk.Database(self.engine, self.engine.close, Rng(), clock=self.clock)
+
+    def _opened_kv(self, path, memory):
+        self.before_opening(path)
+        return Kv(path, memory)
 
     def _opened_meta(self, path):
         self.meta = FailingMeta(path)

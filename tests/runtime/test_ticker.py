@@ -2,7 +2,9 @@
 
 import threading
 
-from kolk.runtime.ticker import Ticker
+import pytest
+
+from kolk.runtime.ticker import Ticker, in_turn
 from kolk.testing.clock import ManualClock
 
 
@@ -52,3 +54,31 @@ def test_closing_ends_the_thread():
     assert not started[0].is_alive()
     clock.advance(seconds=60)
     assert not ticker.tick()
+
+
+def test_parts_have_their_turn_whatever_the_others_do_and_the_first_failure_is_raised(caplog):
+    done = []
+
+    def failing(why):
+        done.append(why)
+        raise OSError(why)
+
+    with pytest.raises(OSError, match="one"):
+        in_turn(
+            lambda: done.append("first"), lambda: failing("one"), lambda: failing("two"), lambda: done.append("last")
+        )
+
+    assert done == ["first", "one", "two", "last"]
+    assert "two" in caplog.text
+
+
+def test_who_is_interrupted_in_a_part_does_no_more():
+    done = []
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        in_turn(interrupted, lambda: done.append("last"))
+
+    assert done == []

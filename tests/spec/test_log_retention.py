@@ -86,6 +86,25 @@ def test_rows_age_while_the_database_is_closed(timed):
     assert numbers(timed.db.table("t").changelog()) == []
 
 
+def test_rows_that_were_written_under_a_clock_that_was_ahead_count_from_when_they_were_first_seen(timed):
+    """Nobody knows when that was, but it was not later; nor do the rows after them say, whose times never go back."""
+    table = timed.db.create_table("t", LOG, options={"table.log.ttl": "3h"})
+    timed.clock.jump(3650 * DAY * 1_000)
+    table.put({"n": 0})
+    timed.clock.jump(-3650 * DAY * 1_000)
+    for n in range(1, 5):
+        timed.engine.tick()
+        timed.clock.advance(seconds=HOUR)
+        table.put({"n": n})
+
+    timed.engine.tick()
+
+    assert numbers(table.changelog()) == [2, 3, 4]
+    timed.clock.advance(seconds=3 * HOUR)
+    timed.engine.tick()
+    assert numbers(table.changelog()) == []
+
+
 def test_rows_go_when_there_are_too_many(timed):
     table = timed.db.create_table("t", LOG, options={"table.log.max-bytes": "1"})
     hourly(timed, table, range(5))

@@ -1,5 +1,8 @@
 """How far a log may be trimmed."""
 
+from itertools import accumulate
+from operator import and_
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +69,17 @@ def test_by_age_exactly_what_is_old_goes(shapes, now_ms, ttl_ms):
     assert [segment.end <= below for segment in segments] == [
         segment.last_timestamp_ms <= now_ms - ttl_ms for segment in segments
     ]
+
+
+@given(shapes, st.integers(0, 10), st.integers(1, 10), st.integers(0, 20))
+def test_what_has_a_time_that_is_still_to_come_goes_once_it_is_known_for_so_long(shapes, now_ms, ttl_ms, known_ms):
+    segments = segments_of(shapes)
+    ahead = {segment: known_ms for segment in segments if segment.last_timestamp_ms > now_ms}
+
+    below = outlived(segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=None, known_ms=ahead)
+
+    old = [ahead.get(segment, now_ms - segment.last_timestamp_ms) >= ttl_ms for segment in segments]
+    assert [segment.end <= below for segment in segments] == list(accumulate(old, and_))
 
 
 @given(shapes, st.integers(1, 400))

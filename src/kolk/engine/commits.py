@@ -6,7 +6,8 @@ of them are in memory.
 
 A name that was drawn for one write is no application: nobody comes back under it but the very call that drew it, which
 asks again for minutes. Such names take no room of applications, which are never forgotten early. They have as much of
-their own, and when that is full the oldest of them go first, once they are done and an hour old.
+their own, and when that is full the oldest of them go first, once they are done and an hour old. A clock that was ahead
+when one was written would keep it, and all that come after it, so an hour in this process will do as well.
 
 When a write fails so that nobody knows what became of it, what is in memory is worth nothing until it was read again;
 and before that the number is written anew, because a write that failed may come back after a crash, unless a later one
@@ -56,10 +57,10 @@ class Commits:
         self._config = config
         self._clock = clock
         self._lock = threading.Lock()
-        # Guarded by _lock: the records of each application by key, those of the names that were drawn for one write, by
-        # their last commit, and the records that are not finished.
+        # Guarded by _lock: the records of each application by key; the names that were drawn for one write, by their
+        # last commit, each with the moment from which it is known here; and the records that are not finished.
         self._apps: dict[str, dict[str, CommitRecord]] = {}
-        self._drawn: dict[str, None] = {}
+        self._drawn: dict[str, float] = {}
         self._pending: dict[str, CommitRecord] = {}
         self._csn = 0
         self._is_certain = True
@@ -189,7 +190,8 @@ class Commits:
                 self._forget(record)
 
     def reap(self) -> None:
-        """Forget applications that have committed nothing for very long."""
+        """Forget applications that have committed nothing for very long. Whose last commit has a time that is still to
+        come, because the clock was ahead, is kept for longer, and never too short."""
         now_ms = self._clock.now_ms()
         retention_ms = self._config.txn_app_retention_seconds * 1_000
         for record in self.all():
@@ -224,7 +226,7 @@ class Commits:
         self._apps.setdefault(record.app, {})[key] = record
         if _is_drawn(record.app):
             self._drawn.pop(record.app, None)
-            self._drawn[record.app] = None
+            self._drawn[record.app] = self._clock.monotonic()
         self._pending.pop(key, None)
         if not record.is_done:
             self._pending[key] = record
@@ -252,10 +254,11 @@ class Commits:
         going: list[CommitRecord] = []
         if over <= 0 or app in self._apps or not _is_drawn(app):
             return going
-        left, now_ms = min(over, _GOING_MAX), self._clock.now_ms()
-        for name in self._drawn:
+        left, now_ms, now = min(over, _GOING_MAX), self._clock.now_ms(), self._clock.monotonic()
+        for name, since in self._drawn.items():
             records = self._apps[name].values()
-            if any(now_ms - record.timestamp_ms <= _ONE_SHOT_LEAST_MS for record in records):
+            is_new = any(now_ms - record.timestamp_ms <= _ONE_SHOT_LEAST_MS for record in records)
+            if is_new and (now - since) * 1_000 <= _ONE_SHOT_LEAST_MS:
                 break
             if all(record.is_done for record in records):
                 going += records

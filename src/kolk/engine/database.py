@@ -74,6 +74,7 @@ from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.handles import file_handles
 from kolk.runtime.rng import Rng
+from kolk.runtime.ticker import in_turn
 from kolk.runtime.zone import system_zone
 from kolk.storage.kv import Kv
 from kolk.storage.meta import Meta
@@ -389,21 +390,15 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         """One round of what is due now and then: partitions come and go, old rows and old log go, idle buckets are
         closed. Whoever owns the engine calls this, from a thread."""
         self.check_usable()
-        self._lives.round()
-        self._expiry.round()
-        self._retention.round()
-        self._tablets.rest(self.config.bucket_idle_seconds)
+        rest = partial(self._tablets.rest, self.config.bucket_idle_seconds)
+        in_turn(self._lives.round, self._expiry.round, self._retention.round, rest)
 
     def reap(self) -> None:
         """End scans and leases whose time is up, and remove the snapshots that they kept. Called like ``tick``, more
         often."""
         self.check_usable()
-        self.scans.reap()
-        self._leases.reap()
-        self.backups.reap()
-        self._snapshots.reclaim()
-        self.transactions.reap()
-        self.owners.reap()
+        kept = (self._leases.reap, self.backups.reap, self._snapshots.reclaim)
+        in_turn(self.scans.reap, *kept, self.transactions.reap, self.owners.reap)
 
     def stop_taking(self) -> None:
         """Let whoever takes snapshots end soon, because the database is about to close."""

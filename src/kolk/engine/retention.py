@@ -4,13 +4,13 @@ A table's options say how old and how large its logs may get; live followers kee
 table with a primary key snapshots and leases keep what comes after them, and owners what they have not committed. What
 followers, leases and owners keep beyond the options, and beyond what recovery needs, is bounded for the database as a
 whole: above the limit whoever keeps the most is released, until it fits; an owner is taken back to its commit first.
-One that cannot be taken back keeps its log, and nobody else is released in its place, which would free nothing. Tables
-that keep everything are not looked at.
+One that cannot be released or taken back keeps its log until the next round, and nobody else is released in its place,
+which would free nothing. Tables that keep everything are not looked at.
 """
 
 import logging
-from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from kolk.engine.catalog import Catalog
@@ -26,6 +26,7 @@ from kolk.model.follower import FollowerState
 from kolk.model.ids import BucketId, TableId
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
+from kolk.storage.segment import Segment
 from kolk.tablet.retention import Holder, HolderKind, bytes_from, outlived
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class _Due:
 
 
 class Retention:
-    """Trims logs. Thread-safe: it has no state, and what it touches has locks of its own."""
+    """Trims logs. Thread-safe: what it remembers is replaced whole, and what it touches has locks of its own."""
 
     def __init__(
         self,
@@ -67,26 +68,33 @@ class Retention:
         self._owners = owners
         self._clock = clock
         self._pinned_bytes_max = pinned_bytes_max
+        # Since when, on the clock that does not jump, segments are known as they are whose times are still to come.
+        self._ahead: Mapping[tuple[BucketId, Segment], float] = {}
 
     def round(self) -> None:
         """Trim whatever may go. A table that cannot be trimmed is told of in the log, and does not stop the others."""
-        due = [each for info in self._catalog.list() if (each := self._due(info)) is not None]
+        ahead: dict[tuple[BucketId, Segment], float] = {}
+        due = [each for info in self._catalog.list() if (each := self._due(info, ahead)) is not None]
+        self._ahead = ahead
         self._release_largest(due)
         for each in due:
             self._trim(each)
 
-    def _due(self, info: TableInfo) -> _Due | None:
+    def _due(self, info: TableInfo, ahead: dict[tuple[BucketId, Segment], float]) -> _Due | None:
         """What age and size want to go, also of buckets that were not used yet, for they age too; of a table with a
-        primary key only what recovery does not need."""
+        primary key only what recovery does not need. What is ``ahead`` of its time is noted."""
         ttl_ms, bytes_max = info.spec.options.log_ttl_ms, info.spec.options.log_bytes_max
         if ttl_ms is None and bytes_max is None:
             return None
-        now_ms = self._clock.now_ms()
+        now_ms, now = self._clock.now_ms(), self._clock.monotonic()
         below: dict[BucketId, int] = {}
         try:
             buckets = self._tablets.states(info, self._partitions.buckets(info))
             for each in buckets:
-                most = outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
+                found = [(each.bucket, segment) for segment in each.segments if segment.last_timestamp_ms > now_ms]
+                ahead |= {one: self._ahead.get(one, now) for one in found}
+                known_ms = {segment: round((now - ahead[bucket, segment]) * 1_000) for bucket, segment in found}
+                most = outlived(each.segments, now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, known_ms=known_ms)
                 below[each.bucket] = most if info.is_log else min(most, self._keeping.floor(each.bucket))
         except (KolkError, OSError) as error:
             return _tell(info, error)
@@ -154,18 +162,17 @@ class Retention:
                     kept[largest],
                     self._pinned_bytes_max,
                 )
-                if table is None:
-                    self._keeping.drop(name)
-                elif kind is HolderKind.FOLLOWER:
-                    self._followers.release(table, name)
+                spared.add(largest)  # whether it can be released or not, its turn is over
+                with _telling(name, "released"):
+                    if table is None:
+                        self._keeping.drop(name)
+                    elif kind is HolderKind.FOLLOWER:
+                        self._followers.release(table, name)
             if kind is HolderKind.COMMIT_POINT and table is not None:
                 # Never without taking its changes back, which may take long: nobody else waits for that.
-                spared.add(largest)
-                try:
+                with _telling(name, "taken back"):
                     if (table, name) in judged:
                         self._owners.evict(self._catalog.by_id(table), judged[table, name])
-                except KolkError as error:
-                    _log.warning("%r keeps its log, for it cannot be taken back: %s", name, error)
 
     def _kept(self, due: Sequence[_Due], spared: Set[_Who]) -> tuple[dict[_Who, int], int]:
         """The bytes that each follower, owner and lease keeps beyond their time, but for those that are spared, and how
@@ -188,6 +195,15 @@ class Retention:
                 for who, size in sizes:
                     kept[who] = kept.get(who, 0) + size
         return kept, kept_in_all
+
+
+@contextmanager
+def _telling(name: str, what: str) -> Iterator[None]:
+    """Nobody who keeps his log keeps others from being trimmed, which is what makes room on a full disk."""
+    try:
+        yield
+    except (KolkError, OSError) as error:
+        _log.warning("%r keeps its log, for it cannot be %s: %s", name, what, error)
 
 
 def _tell(info: TableInfo, error: KolkError | OSError) -> None:

@@ -5,7 +5,7 @@ A commit goes through these steps; a crash after each leaves:
 1. the application's lock; an unfinished commit of it is finished first    nothing new
 2. the version is judged: new, a duplicate, or old                         nothing new
 3. what was staged is read, prepared and cut into the shares of buckets    nothing new
-4. the gate, and the locks of all buckets, in their order                  nothing new
+4. all buckets are opened; then the gate, and their locks, in their order  nothing new
 5. every share is merged: what cannot be merged fails here                 nothing new
 6. the record is written, with the number of the commit                    **the commit**: the next start finishes it
 7. each bucket appends its frames; all are synced, side by side; then      some buckets have it: the next start does
@@ -73,6 +73,9 @@ from kolk.tablet.tablet import Merged, Tablet
 _log = logging.getLogger(__name__)
 _APP_LOCKS = 64
 _LOOKS_MAX = 10
+_AHEAD_MS_MAX = 60_000
+"""A clock that is put back by no more is corrected, as clocks are all the time. By more, it was wrong: its times must
+not go from table to table, where nothing would be old, and no time be right, until the clock comes to them."""
 
 
 class Transactions:
@@ -289,25 +292,31 @@ class Transactions:
             for info in plan.infos.values():
                 self._lapse(info)  # columns that nobody has any more are free
             try:
-                with self._gate.shared(), self._taken(plan) as tablets:
-                    if any(self._catalog.by_id(table).schema.id != plan.infos[table].schema.id for table in plan.infos):
-                        continue  # it was altered meanwhile, which is judged anew
+                # Buckets may have to recover, for which nobody should have to wait at the gate.
+                with self._used(plan) as tablets, self._gate.shared(), _held(tablets):
+                    if not self._is_current(plan, tablets):
+                        continue  # which is judged anew
                     return self._decided(request, staged, plan, tablets)
             except PartitionDropped:
                 continue
         raise SchemaChanged("the tables are altered faster than the commit can follow; commit again")
 
     @contextmanager
-    def _taken(self, plan: Plan) -> Iterator[list[Tablet]]:
-        """The tablets of a plan, with their locks, in their order."""
-        with ExitStack() as taken:
+    def _used(self, plan: Plan) -> Iterator[list[Tablet]]:
+        """The tablets of a plan, in the order of their locks."""
+        with ExitStack() as used:
             tablets: list[Tablet] = []
             for table, info in plan.infos.items():
                 buckets = sorted(bucket for bucket in plan.shares if bucket.table == table)
-                tablets += taken.enter_context(self._tablets.use(info, buckets))
-            for tablet in tablets:
-                taken.enter_context(tablet.held())
+                tablets += used.enter_context(self._tablets.use(info, buckets))
             yield tablets
+
+    def _is_current(self, plan: Plan, tablets: Sequence[Tablet]) -> bool:
+        """Whether no table was altered since the plan was made, and no tablet stopped that recovery brings back: the
+        bucket may have another one by now."""
+        infos = plan.infos
+        is_altered = any(self._catalog.by_id(table).schema.id != infos[table].schema.id for table in infos)
+        return not is_altered and not any(tablet.wants_recovery for tablet in tablets)
 
     def _decided(
         self,
@@ -334,12 +343,19 @@ class Transactions:
                     schemas={table: info.schema.id for table, info in plan.infos.items()},
                     truncates=request.truncates,
                     bases={tablet.bucket: tablet.end for tablet in tablets},
-                    timestamp_ms=max([self._clock.now_ms(), *(tablet.last_timestamp_ms for tablet in tablets)]),
+                    timestamp_ms=self._moment(tablets),
                     rows=rows_of(request, seals),
                     checksum=checksum_of(request, seals),
                 )
                 self.commits.begin(record)
             return self._applied(record, left)
+
+    def _moment(self, tablets: Sequence[Tablet]) -> int:
+        """The time of a commit, one in all its buckets: it goes back in none of them that is ahead of the clock by a
+        correction. One that is ahead by more goes on at its own time, as for a put, and the others do not share it."""
+        now_ms = self._clock.now_ms()
+        lasts = [tablet.last_timestamp_ms for tablet in tablets]
+        return max([now_ms, *(last for last in lasts if last <= now_ms + _AHEAD_MS_MAX)])
 
     def _applied(self, record: CommitRecord, left: list[tuple[Tablet, Merged]]) -> CommitRecord:
         """Write the share of each bucket that is left; one that fails stops, and has its share before it serves
@@ -414,10 +430,11 @@ class Transactions:
         base, table = record.bases[tablet.bucket], tablet.bucket.table
         if tablet.end != base:
             raise Corrupted(f"it is to follow offset {base}, but the log ends at {tablet.end}")
-        if self._read is None or self._read[:2] != (record.csn, table):
+        read = self._read  # once, for it may be dropped meanwhile
+        if read is None or read[:2] != (record.csn, table):
             info = self._catalog.by_id(table)
-            self._read = record.csn, table, self._planning.shares(info, record.handles[table], makes=False)
-        shares = self._read[2].get(tablet.bucket, ())
+            read = self._read = record.csn, table, self._planning.shares(info, record.handles[table], makes=False)
+        shares = read[2].get(tablet.bucket, ())
         with tablet.held():
             merged = tablet.merged(shares, truncates=table in record.truncates, is_decided=True)
             tablet.append(merged, record.csn, record.timestamp_ms)
@@ -428,3 +445,12 @@ class Transactions:
         handles = [handle for handles in record.handles.values() for handle in handles]
         handles += self.stagings.of(record.app, record.tables, record.version)
         self.stagings.discard(dict.fromkeys(handles))
+
+
+@contextmanager
+def _held(tablets: Sequence[Tablet]) -> Iterator[None]:
+    """The locks of tablets, taken in the order in which they are given."""
+    with ExitStack() as held:
+        for tablet in tablets:
+            held.enter_context(tablet.held())
+        yield

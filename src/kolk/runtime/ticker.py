@@ -15,6 +15,21 @@ _STOP_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
+def in_turn(*parts: Callable[[], None]) -> None:
+    """Do the parts of a round, each of which has its turn whatever becomes of the others. What failed first is raised
+    at the end; what failed after it is told in the log."""
+    first: Exception | None = None
+    for part in parts:
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001 - raised below, or told in the log
+            if first is not None:
+                _log.exception("another part of the same round failed")
+            first = first or error
+    if first is not None:
+        raise first
+
+
 class Ticker:
     """Calls ``work`` every so many seconds. Thread-safe. The first time is one period after ``start``."""
 

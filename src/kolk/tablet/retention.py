@@ -5,11 +5,13 @@ A *holder* is a named reason to keep the log from an offset on: a snapshot, a le
 point, a follower. Nothing else may keep a log, and nothing may be trimmed past the lowest of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from kolk.storage.segment import Segment
+
+_NONE_KNOWN: Mapping[Segment, int] = {}
 
 
 class HolderKind(Enum):
@@ -45,16 +47,27 @@ def log_floor(*, is_log_table: bool, end: int, holders: Iterable[Holder], now_ms
     return min((holder.offset for holder in live), default=end)
 
 
-def outlived(segments: Sequence[Segment], *, now_ms: int, ttl_ms: int | None, bytes_max: int | None) -> int:
+def outlived(
+    segments: Sequence[Segment],
+    *,
+    now_ms: int,
+    ttl_ms: int | None,
+    bytes_max: int | None,
+    known_ms: Mapping[Segment, int] = _NONE_KNOWN,
+) -> int:
     """The offset below which age and size want a log to go; whole segments from the oldest on.
 
     A segment is too old when its newest row is. All may be, the last one too. By size the last one always stays:
     what is there is at most ``bytes_max``, or else one segment.
+
+    A time that is still to come was written under a clock that was ahead, or after such a one, and says nothing: that
+    segment is as old as it is known to be, ``known_ms``, which is never more than it is.
     """
     below = segments[0].base
     left = sum(segment.size for segment in segments)
     for segment in segments:
-        is_old = ttl_ms is not None and segment.last_timestamp_ms <= now_ms - ttl_ms
+        age_ms = now_ms - segment.last_timestamp_ms
+        is_old = ttl_ms is not None and (age_ms if age_ms >= 0 else known_ms.get(segment, 0)) >= ttl_ms
         is_too_much = bytes_max is not None and left > bytes_max and segment is not segments[-1]
         if not (is_old or is_too_much):
             break
