@@ -23,4 +23,4 @@ def pytest_collection_modifyitems(items):
     """The long forms outlast the usual limit on a busy machine; stopped in the middle, Hypothesis calls them flaky."""
     if FULL:
         for item in items:
-            item.add_marker(pytest.mark.timeout(3600))
+            item.add_marker(pytest.mark.timeout(3600), append=False)  # before a mark of its own, which would win
