@@ -38,6 +38,7 @@ T = TypeVar("T")
 _THREADS = 16
 _LOOKUPS_AT_ONCE = 4
 _KEYS_PER_LOOKUP = 1_000
+_WRONG_KEY = (KolkError, ValueError, OverflowError)
 
 
 async def open_database(connect: Callable[[], Database]) -> "AsyncDatabase":
@@ -344,23 +345,34 @@ class _Lookups:
         """The row of each key, or None, or its error: one key that is wrong does not fail the others."""
         try:
             return self._together(keys)
-        except (KolkError, ValueError, OverflowError) as error:
+        except _WRONG_KEY as error:
             if len(keys) == 1:
                 return [error]
         return [self._alone(key) for key in keys]
 
-    def _together(self, keys: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    def _together(self, keys: list[dict[str, Any]]) -> list[Any]:
         names = self._table.schema.primary_key
         rows = self._table.get(keys).to_pylist(maps_as_pydicts="strict")
-        by_key = {tuple(row[name] for name in names): row for row in rows}
-        found = [by_key.get(tuple(key[name] for name in names)) for key in keys]
+        # A key that is asked for twice has a row twice: everybody gets one of their own.
+        by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in rows:
+            by_key.setdefault(tuple(row[name] for name in names), []).append(row)
+        found = [_popped(by_key, tuple(key[name] for name in names)) for key in keys]
         if sum(row is not None for row in found) != len(rows):
-            # A key was given in another form than it is kept in, such as a date as a timestamp.
-            return [self._table.get_one(**key) for key in keys]
+            # A key was given in another form than it is kept in, such as a date as a timestamp, bytes as a bytearray.
+            return [self._alone(key) if row is None else row for key, row in zip(keys, found, strict=True)]
         return found
 
     def _alone(self, key: dict[str, Any]) -> Any:
         try:
             return self._table.get_one(**key)
-        except KolkError as error:
+        except _WRONG_KEY as error:
             return error
+
+
+def _popped(by_key: dict[tuple[Any, ...], list[dict[str, Any]]], key: tuple[Any, ...]) -> dict[str, Any] | None:
+    try:
+        rows = by_key.get(key)
+    except TypeError:  # it has no hash
+        return None
+    return rows.pop() if rows else None
