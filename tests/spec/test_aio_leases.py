@@ -109,6 +109,25 @@ def test_the_loop_is_told_that_a_lease_is_lost(opened):
     asyncio.run(main())
 
 
+def test_a_lease_that_is_lost_may_be_closed_by_whoever_is_told(opened):
+    async def main():
+        closed = asyncio.Event()
+
+        async def on_lost(error):
+            await lease.close()
+            closed.set()
+
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            lease = await table.lease(ttl="1s", on_lost=on_lost)
+            await db.drop_lease(lease.id)
+            async with asyncio.timeout(20):
+                await closed.wait()
+
+    asyncio.run(main())
+
+
 def test_a_snapshot_that_does_not_exist_is_not_leased(opened):
     async def main():
         async with opened() as db:
