@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from kolk.client.aio_handle import AsyncHandle
 from kolk.client.aio_lease import LeaseOpening, plain
+from kolk.client.aio_opener import opened
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
 from kolk.client.aio_transaction import AsyncTransaction
 from kolk.client.aio_writer import WriterOpening
 from kolk.client.database import Database
+from kolk.client.lease import Lease
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
@@ -45,7 +47,7 @@ async def open_database(connect: Callable[[], Database]) -> "AsyncDatabase":
     """Call this in a thread, and wrap what it opens; ``kolk.aio.connect`` is for everybody else."""
     pool = ThreadPoolExecutor(_THREADS, "kolk-aio")
     try:
-        return AsyncDatabase(await _in_thread(pool, connect), pool)
+        return AsyncDatabase(await opened(partial(_in_thread, pool), connect, Database.close), pool)
     except BaseException:
         pool.shutdown(wait=False)
         raise
@@ -124,7 +126,8 @@ class AsyncDatabase:
 
     def join_lease(self, *args: Any, on_lost: Callback | None = None, **options: Any) -> LeaseOpening:
         """See ``kolk.Database.join_lease``; opened like ``lease``."""
-        return LeaseOpening(self._run, partial(self._database.join_lease, *args, **options), on_lost)
+        # One whose task is cancelled leaves the lease to whoever joins it next: it was there before.
+        return LeaseOpening(self._run, partial(self._database.join_lease, *args, **options), on_lost, Lease.detach)
 
     async def leases(self) -> list[LeaseInfo]:
         """See ``kolk.Database.leases``."""

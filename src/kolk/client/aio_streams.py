@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from kolk.client.aio_opener import opened
 from kolk.client.bootstrap import Bootstrap
 from kolk.client.changelog import Changelog, HandOut
 from kolk.client.scan import Scan
@@ -260,10 +261,14 @@ class Opening(Generic[R]):
         told = {name: None if callback is None else in_loop(callback) for name, callback in self._callbacks.items()}
         thread = Thread()
         try:
-            return self._kind(await thread.run(partial(self._opening, **told)), thread)
+            return self._kind(await opened(thread.run, partial(self._opening, **told), _close), thread)
         except BaseException:
             thread.end()
             raise
+
+
+def _close(stream: Scan | Changelog | Bootstrap) -> None:
+    stream.close()
 
 
 class _Batches(AsyncIterator[pa.RecordBatch]):
