@@ -229,6 +229,9 @@ class Source:
                 f"{self.name}{where}: there is no column {unknown[0]!r} in the table; it has"
                 f" {_listed([name for name in shape.known if name not in CHANGE_COLUMN_NAMES])}"
             )
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise InvalidRows(f"{self.name}{where} names the column {twice!r} twice; which one is meant?")
 
     def _explained(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
