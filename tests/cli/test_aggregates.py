@@ -117,6 +117,18 @@ def test_states_are_merged_and_overwritten(ok, counts):
     assert row(ok, counts) == json.loads(state)
 
 
+@pytest.mark.parametrize("mode", ["merge_state", "accumulate"])
+def test_a_default_begins_a_row_and_is_not_added_again(ok, mode):
+    ok("table", "create", "t", "-c", "k bigint, n bigint sum default 100, last string last_value", "-k", "k")
+
+    for value in "ab":
+        ok("put", "t", "--mode", mode, input=f'{{"k": 1, "last": "{value}"}}\n')
+        ok("put", "t", "--mode", mode, "-i", "csv", input=f"k,last\n1,{value}\n")
+    ok("put", "t", "--mode", mode, input='{"k": 1, "n": 5}\n{"k": 1, "last": "c"}\n')
+
+    assert row(ok, "t", "1") == {"k": 1, "n": 105, "last": "c"}
+
+
 def test_an_unknown_mode_is_an_error(run, counts):
     done = run("put", counts, "--mode", "sideways", input="{}")
 

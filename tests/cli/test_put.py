@@ -110,6 +110,7 @@ def test_keys_in_a_file_are_deleted(run, ok, pages):
     [
         ("csv", "page,pv\n/a,1\n/b,x\n", "stdin, row 2: pv is a bigint, not 'x'"),
         ("csv", "page,views\n/a,1\n", "there is no column 'views'"),
+        ("csv", "page,pv,pv\n/a,1,2\n", "stdin names the column 'pv' twice"),
         ("csv", "pv\n1\n", "no column 'page', which may not be null"),
         ("csv", "page,pv\n/a\n", "stdin cannot be read as csv"),
         ("json", '{"page": "/a", "pv": 1}\n{"page": "/b", "pv": "x"}\n', "stdin, row 2: pv is a bigint, not 'x'"),

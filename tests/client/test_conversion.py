@@ -109,6 +109,36 @@ def test_lists_of_a_fixed_size_and_dictionaries_of_lists_are_taken():
     assert taken("array<int>", pa.table({"c": pa.array([[], [None]])})) == [[], [None]]
 
 
+def coded(values, type=None):
+    """A chunk that is a dictionary of these values, each of them once."""
+    places = pa.array(range(len(values)), pa.int8())
+    return pa.DictionaryArray.from_arrays(places, pa.array(values).cast(type) if type else pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("type", "chunks"),
+    [
+        ("string", [coded([f"{name}{n}" for n in range(100)]) for name in "abc"]),  # more than their indices can count
+        ("string", [coded(["a"], pa.string_view()), coded(["b", None], pa.string_view())]),
+        ("row<a int>", [coded([{"a": 1}, None]), coded([{"a": 2}])]),
+        ("array<int>", [coded([[1], []]), coded([[2]])]),
+        ("int", [pa.DictionaryArray.from_arrays(pa.array([None, 1], pa.uint8()), pa.array([1, 2]))] * 2),
+    ],
+    ids=["many", "views", "rows", "lists", "with nulls"],
+)
+def test_chunks_with_a_dictionary_each_are_taken(type, chunks):
+    column = pa.chunked_array(chunks)
+
+    assert taken(type, pa.table({"c": column})) == [value for chunk in chunks for value in chunk.to_pylist()]
+    assert taken(type, pa.table({"c": column.slice(1)})) == column.to_pylist()[1:]
+    assert taken(type, pa.table({"c": pa.chunked_array([], column.type)})) == []
+
+
+def test_a_column_of_no_chunks_and_of_another_type_is_refused_by_name():
+    with pytest.raises(InvalidRows, match="'c' is a string, got sparse_union"):
+        taken("string", pa.table({"c": pa.chunked_array([], pa.sparse_union([pa.field("a", pa.int32())]))}))
+
+
 @pytest.mark.parametrize("scale", [0, 2, 18, 20, 25, 37])
 def test_arrow_integers_are_taken_by_decimals_that_have_room_for_their_digits(scale):
     type, most = f"decimal(38, {scale})", min(10 ** (38 - scale) - 1, 2**63 - 1)

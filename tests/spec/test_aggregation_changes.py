@@ -1,5 +1,6 @@
 """Changes, retractions and states, put into aggregation tables and into others."""
 
+import polars
 import pyarrow as pa
 import pytest
 from tests.spec.merged import counting, rows_of, shown
@@ -83,6 +84,17 @@ def test_the_changelog_of_one_table_is_put_into_another(db, counts):
     ]
 
 
+@pytest.mark.parametrize("words", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_changes_come_in_every_form_of_text(counts, words):
+    rows = {"k": pa.array([1] * 3, pa.int32()), "seen": ["x"] * 3, "total": pa.array([5] * 3, pa.int32())}
+
+    counts.put(pa.table(rows | {"_change_type": pa.array(["+I", "insert", "-D"]).cast(words)}))
+    counts.put(polars.DataFrame(rows | {"_change_type": ["+I"] * 3}))
+    counts.put(polars.DataFrame(rows | {"_change_type": polars.Series(["delete"] * 3, dtype=polars.Categorical)}))
+
+    assert rows_of(counts) == [(1, 1, 1, 5)]
+
+
 def test_changes_come_by_the_words_of_spark_and_by_numbers(counts):
     counts.put([{"k": 1, "seen": "x", "total": 5, "_change_type": word} for word in ("INSERT", "update_postimage")])
     counts.put(
@@ -99,7 +111,8 @@ def test_changes_come_by_the_words_of_spark_and_by_numbers(counts):
 
     assert rows_of(counts) == [(1, 0, 1, 4)]
     for wrong in (pa.array([4], pa.int64()), pa.array([300], pa.int64()), pa.array([None], pa.int8()),
-                  pa.array(["+i"]), pa.array([1.0])):  # fmt: skip
+                  pa.array(["+i"]), pa.array([1.0]), pa.array([1]).dictionary_encode(),
+                  pa.array(["no"]).dictionary_encode()):  # fmt: skip
         with pytest.raises(InvalidRows, match=r"change"):
             counts.put(pa.table({"k": pa.array([1], pa.int32()), "seen": ["x"], "total": pa.array([5], pa.int32()),
                                  "_change_type": wrong}))  # fmt: skip

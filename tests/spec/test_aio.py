@@ -184,6 +184,34 @@ def test_a_wrong_key_fails_alone(opened):
     asyncio.run(main())
 
 
+def test_everybody_who_looks_a_row_up_gets_one_of_their_own(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+
+            first, second = await asyncio.gather(table.get_one(id=1), table.get_one(id=1))
+            first["v"] = "changed"
+
+            assert second == {"id": 1, "v": "1"}
+
+    asyncio.run(main())
+
+
+def test_a_key_without_a_hash_is_looked_up_as_alone_and_fails_nobody(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", kolk.Schema([kolk.Column("k", "bytes"), kolk.Column("v", "int")], "k"))
+            await table.put([{"k": b"a", "v": 1}])
+            row = {"k": b"a", "v": 1}
+
+            assert await table.get_one(k=bytearray(b"a")) == row
+            keys = (bytearray(b"a"), b"a", bytearray(b"b"), b"b")
+            assert await asyncio.gather(*(table.get_one(k=key) for key in keys)) == [row, row, None, None]
+
+    asyncio.run(main())
+
+
 def test_a_follower_sees_a_change_and_ends_when_it_is_closed(opened):
     async def main():
         async with opened() as db:

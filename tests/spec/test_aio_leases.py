@@ -1,10 +1,12 @@
 """Snapshots and leases in the asyncio form: the same answers, and the loop is told when a lease is lost."""
 
 import asyncio
+import threading
 
 import pytest
 
 import kolk
+from kolk.client.aio_lease import LeaseOpening
 from kolk.client.lease import Lease
 from kolk.errors import Closed, LeaseLost, SnapshotNotFound
 
@@ -105,6 +107,60 @@ def test_the_loop_is_told_that_a_lease_is_lost(opened):
         ((reason, task),) = told
         assert reason == "dropped"
         assert task is not None
+
+    asyncio.run(main())
+
+
+def test_a_lease_that_is_lost_may_be_closed_by_whoever_is_told(opened):
+    async def main():
+        closed = asyncio.Event()
+
+        async def on_lost(error):
+            await lease.close()
+            closed.set()
+
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            lease = await table.lease(ttl="1s", on_lost=on_lost)
+            await db.drop_lease(lease.id)
+            async with asyncio.timeout(20):
+                await closed.wait()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["new", "joined"])
+def test_a_lease_whose_opening_was_cancelled_is_closed_or_left_to_others_when_it_arrives(opened, kind):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(3))
+            await (await table.lease(lease_id="old")).detach()
+            opening = table.lease(lease_id="new") if kind == "new" else db.join_lease("old")
+            begun, gate, closed = threading.Event(), threading.Event(), threading.Event()
+
+            def held_up(**options):
+                lease = opening._opening(**options)
+                begun.set()
+                gate.wait()
+                return lease
+
+            def give_up(lease):
+                opening._give_up(lease)
+                closed.set()
+
+            task = asyncio.ensure_future(LeaseOpening(opening._run, held_up, None, give_up)._opened())
+            await asyncio.to_thread(begun.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+            gate.set()
+            await asyncio.to_thread(closed.wait)
+
+            assert [lease.id for lease in await db.leases()] == ["old"]
+            await (await db.join_lease("old")).close()
 
     asyncio.run(main())
 

@@ -1,10 +1,12 @@
 """Writers that own columns in the asyncio form: the same answers, whatever is awaited together."""
 
 import asyncio
+import threading
 
 import pytest
 
 import kolk
+from kolk.client.aio_writer import WriterOpening
 from kolk.errors import Closed, ColumnLockConflict, Fenced, InvalidArgument
 
 SCHEMA = kolk.Schema([kolk.Column("k", "int"), kolk.Column("pv", "bigint", agg="sum")], "k")
@@ -108,5 +110,33 @@ def test_a_writer_that_is_detached_takes_nothing_back(opened):
             async with table.writer(state=state) as w:
                 assert w.committed == 0
             assert await summed(table) == {1: 1}
+
+    asyncio.run(main())
+
+
+def test_a_writer_whose_opening_was_cancelled_lets_its_columns_go_when_it_arrives(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            begun, gate = threading.Event(), threading.Event()
+
+            def begin():
+                writer = table.inner.writer("job", ["pv"])
+                begun.set()
+                gate.wait()
+                return writer
+
+            task = asyncio.ensure_future(WriterOpening(table._run, begin)._begun())
+            await asyncio.to_thread(begun.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert [lock.owner for lock in await db.locks()] == ["job"]
+
+            gate.set()
+
+            async with asyncio.timeout(30):
+                while await db.locks():
+                    await asyncio.sleep(0)
 
     asyncio.run(main())

@@ -111,6 +111,18 @@ def test_a_partition_is_made_by_hand_before_anybody_writes_to_it(table):
     assert table.add_partition(day="a", if_not_exists=True) == made
 
 
+@pytest.mark.parametrize("how", ["text", "values"])
+def test_a_partition_whose_values_no_row_could_have_is_not_made(db, how):
+    columns = [kolk.Column("region", "char(2)", nullable=False), kolk.Column("id", "int", nullable=False)]
+    table = db.create_table("t", kolk.Schema(columns, primary_key=["region", "id"]), partition_by=["region"])
+
+    with pytest.raises(InvalidRows, match=r"'region' is a char\(2\), but a value has 3 characters"):
+        table.add_partition("region=abc") if how == "text" else table.add_partition(region="abc")
+
+    assert names(table) == []
+    assert table.add_partition(region="ab").name == "region=ab"
+
+
 def test_a_dropped_partition_takes_its_rows_along_and_those_of_no_other(table):
     table.put([row("a", 1), row("b", 1)])
 

@@ -162,14 +162,16 @@ class Source:
             for place, one in enumerate(objects):
                 if not one.keys() <= known:
                     self._check_known(list(one), shape, f", row {row + place + 1:,}")
+            # What may be left out is left alone where it is: a default would be added to what is there, put after put.
+            defaults = {one.name: None if one.name in shape.optional else one.default for one in shape.wanted}
             found = [
                 column
                 for column in shape.wanted
-                if column.default is not None or any(column.name in one for one in objects)
+                if defaults[column.name] is not None or any(column.name in one for one in objects)
             ]
             self.missing([column.name for column in found], shape)
             arrays = [
-                self._placed(parse_json, [one.get(column.name, column.default) for one in objects], column, row)
+                self._placed(parse_json, [one.get(column.name, defaults[column.name]) for one in objects], column, row)
                 for column in found
             ]
             row += len(objects)
@@ -227,6 +229,9 @@ class Source:
                 f"{self.name}{where}: there is no column {unknown[0]!r} in the table; it has"
                 f" {_listed([name for name in shape.known if name not in CHANGE_COLUMN_NAMES])}"
             )
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise InvalidRows(f"{self.name}{where} names the column {twice!r} twice; which one is meant?")
 
     def _explained(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

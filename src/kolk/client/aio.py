@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from kolk.client.aio_handle import AsyncHandle
 from kolk.client.aio_lease import LeaseOpening, plain
+from kolk.client.aio_opener import opened
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
 from kolk.client.aio_transaction import AsyncTransaction
 from kolk.client.aio_writer import WriterOpening
 from kolk.client.database import Database
+from kolk.client.lease import Lease
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
@@ -38,13 +40,14 @@ T = TypeVar("T")
 _THREADS = 16
 _LOOKUPS_AT_ONCE = 4
 _KEYS_PER_LOOKUP = 1_000
+_WRONG_KEY = (KolkError, ValueError, OverflowError)
 
 
 async def open_database(connect: Callable[[], Database]) -> "AsyncDatabase":
     """Call this in a thread, and wrap what it opens; ``kolk.aio.connect`` is for everybody else."""
     pool = ThreadPoolExecutor(_THREADS, "kolk-aio")
     try:
-        return AsyncDatabase(await _in_thread(pool, connect), pool)
+        return AsyncDatabase(await opened(partial(_in_thread, pool), connect, Database.close), pool)
     except BaseException:
         pool.shutdown(wait=False)
         raise
@@ -123,7 +126,8 @@ class AsyncDatabase:
 
     def join_lease(self, *args: Any, on_lost: Callback | None = None, **options: Any) -> LeaseOpening:
         """See ``kolk.Database.join_lease``; opened like ``lease``."""
-        return LeaseOpening(self._run, partial(self._database.join_lease, *args, **options), on_lost)
+        # One whose task is cancelled leaves the lease to whoever joins it next: it was there before.
+        return LeaseOpening(self._run, partial(self._database.join_lease, *args, **options), on_lost, Lease.detach)
 
     async def leases(self) -> list[LeaseInfo]:
         """See ``kolk.Database.leases``."""
@@ -344,23 +348,34 @@ class _Lookups:
         """The row of each key, or None, or its error: one key that is wrong does not fail the others."""
         try:
             return self._together(keys)
-        except (KolkError, ValueError, OverflowError) as error:
+        except _WRONG_KEY as error:
             if len(keys) == 1:
                 return [error]
         return [self._alone(key) for key in keys]
 
-    def _together(self, keys: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    def _together(self, keys: list[dict[str, Any]]) -> list[Any]:
         names = self._table.schema.primary_key
         rows = self._table.get(keys).to_pylist(maps_as_pydicts="strict")
-        by_key = {tuple(row[name] for name in names): row for row in rows}
-        found = [by_key.get(tuple(key[name] for name in names)) for key in keys]
+        # A key that is asked for twice has a row twice: everybody gets one of their own.
+        by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in rows:
+            by_key.setdefault(tuple(row[name] for name in names), []).append(row)
+        found = [_popped(by_key, tuple(key[name] for name in names)) for key in keys]
         if sum(row is not None for row in found) != len(rows):
-            # A key was given in another form than it is kept in, such as a date as a timestamp.
-            return [self._table.get_one(**key) for key in keys]
+            # A key was given in another form than it is kept in, such as a date as a timestamp, bytes as a bytearray.
+            return [self._alone(key) if row is None else row for key, row in zip(keys, found, strict=True)]
         return found
 
     def _alone(self, key: dict[str, Any]) -> Any:
         try:
             return self._table.get_one(**key)
-        except KolkError as error:
+        except _WRONG_KEY as error:
             return error
+
+
+def _popped(by_key: dict[tuple[Any, ...], list[dict[str, Any]]], key: tuple[Any, ...]) -> dict[str, Any] | None:
+    try:
+        rows = by_key.get(key)
+    except TypeError:  # it has no hash
+        return None
+    return rows.pop() if rows else None

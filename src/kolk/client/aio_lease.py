@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from functools import partial
 from typing import Any, Self
 
+from kolk.client.aio_opener import opened
 from kolk.client.aio_streams import Callback, in_loop
 from kolk.client.lease import Lease
 from kolk.model.durations import Duration
@@ -101,10 +102,17 @@ class AsyncLease:
 class LeaseOpening:
     """A lease that is being taken: await it, or enter it with ``async with``."""
 
-    def __init__(self, run: Run, opening: Callable[..., Lease], on_lost: Callback | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        opening: Callable[..., Lease],
+        on_lost: Callback | None,
+        give_up: Callable[[Lease], object] = Lease.close,
+    ) -> None:
         self._run = run
         self._opening = opening
         self._on_lost = on_lost
+        self._give_up = give_up
         self._lease: AsyncLease | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncLease]:
@@ -120,7 +128,7 @@ class LeaseOpening:
 
     async def _opened(self) -> AsyncLease:
         told = None if self._on_lost is None else in_loop(self._on_lost)
-        return AsyncLease(await self._run(partial(self._opening, on_lost=told)), self._run)
+        return AsyncLease(await opened(self._run, partial(self._opening, on_lost=told), self._give_up), self._run)
 
 
 def plain(value: Any) -> Any:

@@ -2,11 +2,16 @@
 
 Each runs in a thread of its own, so that one that waits for changes does not keep those of the database busy. What a
 reader is told on its way, of partitions and of its progress, is told in the event loop.
+
+A thread cannot be cancelled as a task can. So what it was asked for is kept if nobody waits for it any more, and is the
+first thing that is given to whoever asks next; until then it does not count as handed out.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from queue import SimpleQueue
@@ -14,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from kolk.client.aio_opener import opened
 from kolk.client.bootstrap import Bootstrap
-from kolk.client.changelog import Changelog
+from kolk.client.changelog import Changelog, HandOut
 from kolk.client.scan import Scan
-from kolk.errors import Closed
+from kolk.errors import Closed, InvalidArgument
 from kolk.model.schema import Schema
 from kolk.runtime.threads import start_thread
 
@@ -32,12 +38,36 @@ Callback = Callable[..., object]
 _END = object()
 
 
+def _uncounted() -> None:
+    """The ``HandOut`` of what nobody counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a stream's thread took: a value, or an error to raise; and what counts it as handed out."""
+
+    value: Any = _END
+    error: BaseException | None = None
+    hand_out: HandOut = _uncounted
+
+
 class AsyncStream(Generic[S]):
-    """One of them, and its thread. An async context manager."""
+    """One of them, and its thread. An async context manager. Of one event loop, and one task reads it at a time.
+
+    A task that is cancelled while it waits, or has waited long enough, loses nothing: read on, and what it waited for
+    comes first. Closed instead, it was not handed out, and a follower has it again.
+    """
 
     def __init__(self, inner: S, thread: "Thread") -> None:
+        # Constant after construction.
         self._inner = inner
         self._thread = thread
+        # Of the event loop: what the thread was asked for and nobody has yet, with how it was asked.
+        self._asked: tuple[Callable[[], _Taken], Future[_Taken]] | None = None
+        self._is_awaited = False
+        # Of the thread: the one iteration that is under way.
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._counting: deque[HandOut] = deque(maxlen=1)
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -45,12 +75,14 @@ class AsyncStream(Generic[S]):
         return self._inner.offsets
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        return self._thread.each(iter(self._inner))
+        return _Batches(partial(self._take, self._step))
 
     async def close(self) -> None:
         """End it, also an iteration that waits in another task. Idempotent."""
-        await asyncio.to_thread(self._inner.close)
-        self._thread.end()
+        try:
+            await asyncio.to_thread(self._inner.close)
+        finally:
+            self._thread.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,6 +93,61 @@ class AsyncStream(Generic[S]):
             await asyncio.to_thread(lambda: self._inner.__exit__(kind, *exc))
         finally:
             self._thread.end()
+
+    async def _take(self, how: Callable[[], _Taken], form: Callable[[Any], Any] | None = None) -> Any:
+        """What this takes in the thread, in another form if one is wanted. Kept until somebody has it."""
+        if self._is_awaited:
+            raise InvalidArgument("another task waits for what this gives; read it in one task, or open one for each")
+        self._thread.check()
+        if self._asked is None:
+            self._asked = how, self._thread.ask(how)
+        elif self._asked[0] != how:
+            self._asked = how, self._thread.ask(partial(self._instead, self._asked[1], how))
+        self._is_awaited = True
+        try:
+            taken = await asyncio.wrap_future(self._asked[1])
+            value = taken.value
+            if form is not None and taken.error is None:
+                value = await self._thread.run(partial(form, value))
+        finally:
+            self._is_awaited = False
+        # Nothing is awaited from here on: it is handed out, and cannot be lost any more.
+        self._asked = None
+        taken.hand_out()
+        if taken.error is not None:
+            raise taken.error
+        return value
+
+    # --- in the thread
+
+    def _step(self) -> _Taken:
+        """The next batch. The iteration goes on where it was until it ends or fails: a new one would be told that all
+        that was handed out is handled, and would not have the batch that nobody got."""
+        try:
+            if self._batches is None:
+                self._batches = self._inner.batches(self._counting.append)
+            batch = next(self._batches, _END)
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            self._batches = None
+            return _Taken(error=error, hand_out=self._hand_out())
+        if batch is _END:
+            self._batches = None
+        return _Taken(batch, hand_out=self._hand_out())
+
+    def _hand_out(self) -> HandOut:
+        return self._counting.pop() if self._counting else _uncounted
+
+    def _instead(self, asked: Future[_Taken], how: Callable[[], _Taken]) -> _Taken:
+        """What this takes, with what was taken in another way before it and nobody has."""
+        taken = asked.result()  # there already: the thread does one thing after the other
+        if taken.error is not None:
+            return taken
+        taken.hand_out()
+        self._give_back(taken.value)
+        return how()
+
+    def _give_back(self, value: Any) -> None:
+        raise AssertionError("only a scan is read in more than one way")
 
 
 class AsyncScan(AsyncStream[Scan]):
@@ -93,15 +180,32 @@ class AsyncScan(AsyncStream[Scan]):
 
     async def to_arrow(self) -> pa.Table:
         """See ``kolk.Scan.to_arrow``."""
-        return await self._thread.run(self._inner.to_arrow)
+        return await self._take(self._whole)
 
     async def to_pandas(self, **options: Any) -> "pd.DataFrame":
         """See ``kolk.Scan.to_pandas``."""
-        return await self._thread.run(partial(self._inner.to_pandas, **options))
+        return await self._take(self._whole, lambda rows: rows.to_pandas(**options))
 
     async def to_polars(self) -> "pl.DataFrame":
         """See ``kolk.Scan.to_polars``."""
-        return await self._thread.run(self._inner.to_polars)
+        return await self._take(self._whole, _polars_of)
+
+    def _whole(self) -> _Taken:
+        self._batches = None  # it would pass by what is given back
+        try:
+            return _Taken(self._inner.to_arrow())
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            return _Taken(error=error)
+
+    def _give_back(self, value: Any) -> None:
+        if value is not _END:
+            self._inner.give_back(value.to_batches() if isinstance(value, pa.Table) else [value])
+
+
+def _polars_of(rows: pa.Table) -> "pl.DataFrame":
+    import polars
+
+    return polars.DataFrame(rows)
 
 
 class AsyncChangelog(AsyncStream[Changelog]):
@@ -157,10 +261,28 @@ class Opening(Generic[R]):
         told = {name: None if callback is None else in_loop(callback) for name, callback in self._callbacks.items()}
         thread = Thread()
         try:
-            return self._kind(await thread.run(partial(self._opening, **told)), thread)
+            return self._kind(await opened(thread.run, partial(self._opening, **told), _close), thread)
         except BaseException:
             thread.end()
             raise
+
+
+def _close(stream: Scan | Changelog | Bootstrap) -> None:
+    stream.close()
+
+
+class _Batches(AsyncIterator[pa.RecordBatch]):
+    """An iteration. Not a generator: one of those is at its end once it was cancelled."""
+
+    def __init__(self, take: Callable[[], Awaitable[Any]]) -> None:
+        self._take = take
+        self._is_over = False
+
+    async def __anext__(self) -> pa.RecordBatch:
+        if self._is_over or (batch := await self._take()) is _END:
+            self._is_over = True
+            raise StopAsyncIteration
+        return batch
 
 
 class Thread:
@@ -171,19 +293,22 @@ class Thread:
         self._ended = False
         start_thread(self._work, "kolk-aio-stream")
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """Call this there, after what was asked for before."""
+    def check(self) -> None:
+        """Raise Closed if it takes no more calls."""
         if self._ended:
             raise Closed("this is closed; open it again")
-        future: Future[T] = Future()
-        self._calls.put((call, future))
-        return await asyncio.wrap_future(future)
 
-    async def each(self, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-        """Take them one by one there."""
-        # With a mark for the end, since a StopIteration cannot leave a thread.
-        while (batch := await self.run(lambda: next(batches, _END))) is not _END:
-            yield batch
+    def ask(self, call: Callable[[], T]) -> Future[T]:
+        """Call this there, after what was asked for before. It is done, whether anybody waits for it or not."""
+        self.check()
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # so that one whose waiter is cancelled goes on
+        self._calls.put((call, future))
+        return future
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Ask for this, and wait for it."""
+        return await asyncio.wrap_future(self.ask(call))
 
     def end(self) -> None:
         """Take no more calls."""
@@ -193,11 +318,10 @@ class Thread:
     def _work(self) -> None:
         while (item := self._calls.get()) is not None:
             call, future = item
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                    future.set_exception(error)
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                future.set_exception(error)
 
 
 def in_loop(callback: Callback) -> Callback:

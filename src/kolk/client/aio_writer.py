@@ -8,6 +8,7 @@ meanwhile.
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
+from kolk.client.aio_opener import opened
 from kolk.client.aio_turns import Run, Turns
 from kolk.client.rows import Data
 from kolk.client.writer import Writer
@@ -104,4 +105,4 @@ class WriterOpening:
         await self._writer.__aexit__(kind, error, trace)
 
     async def _begun(self) -> AsyncWriter:
-        return AsyncWriter(await self._run(self._begin), self._run)
+        return AsyncWriter(await opened(self._run, self._begin, Writer.close), self._run)

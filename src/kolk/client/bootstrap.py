@@ -11,7 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from kolk.client.changelog import Changelog, OnPartition
+from kolk.client.changelog import Changelog, HandOut, OnPartition, at_once
 from kolk.client.link import Link
 from kolk.client.resume import LOSSES_MAX, Between, Resumption
 from kolk.client.service import ScanPages
@@ -85,6 +85,10 @@ class Bootstrap:
         return self._offsets if self._changelog is None else self._changelog.offsets
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def batches(self, taken: Callable[[HandOut], object] = at_once) -> Iterator[pa.RecordBatch]:
+        """See ``Changelog.batches``. Before the scan is done there is nothing to count."""
         while self._changelog is None:
             if self._error is not None:
                 raise self._error
@@ -102,7 +106,7 @@ class Bootstrap:
                 self._lost = lost
             else:
                 self._changelog = self._log(self._offsets)
-        yield from self._changelog
+        yield from self._changelog.batches(taken)
 
     def commit(self) -> None:
         """See ``Changelog.commit``. Nothing is committed before the scan is done: until then it begins anew."""

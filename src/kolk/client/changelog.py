@@ -8,6 +8,7 @@ follower has committed, and the log is kept for it from there.
 import datetime
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import index
 from typing import Self
 
@@ -36,6 +37,8 @@ from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, check_partitions_only
 
 OnPartition = Callable[[PartitionEvent], object]
+HandOut = Callable[[], None]
+"""Counts a batch as handed out, or what is raised instead of one as told."""
 Start = Mapping[str, int] | str | datetime.datetime | None
 _PATIENCE_SECONDS = 1.0
 """How long a follower waits at most before it looks whether it was closed."""
@@ -44,6 +47,11 @@ COMMIT_INTERVAL_SECONDS = 5.0
 
 def ignored(event: PartitionEvent) -> None:
     """An ``OnPartition`` for whoever sees in the rows what became of a partition."""
+
+
+def at_once(hand_out: HandOut) -> None:
+    """For a reader that has each batch as soon as it is taken."""
+    hand_out()
 
 
 class Changelog:
@@ -121,6 +129,11 @@ class Changelog:
                 _check_start(bucket, offset, bounds[bucket])
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def batches(self, taken: Callable[[HandOut], object] = at_once) -> Iterator[pa.RecordBatch]:
+        """The same for a reader that is given a batch later than it is taken, or not at all: ``taken`` gets, before
+        each batch, what to call when it is handed out. Until then nothing counts it."""
         if self._closed:
             raise Closed("this changelog is closed")
         pages = self._link.service.open_changes(self._info.id, self.offsets, self._stops, self._where, self._shown_as)
@@ -134,14 +147,13 @@ class Changelog:
                 if found is None:
                     continue
                 if isinstance(found, PartitionEvent):
-                    self._tell(found)
+                    self._tell(found, taken)
                     continue
                 bucket, page = found
-                # Moved before the batch is handed out: a reader that keeps the offsets after it keeps the right ones.
-                self.offsets[bucket] = page.next_offset
-                self._progress.hand_out(bucket, page.next_offset)
-                if page.batch is not None:
-                    self._last_schema_id = page.schema_id
+                if page.batch is None:
+                    self._hand_out(bucket, page)
+                else:
+                    taken(partial(self._hand_out, bucket, page))
                     yield page.batch
                 self._progress.handle(bucket, page.next_offset)
         except GeneratorExit:
@@ -197,24 +209,35 @@ class Changelog:
         with suppress(Closed):  # the connection was closed first: what was not committed comes again
             self._progress.finish(in_hand=in_hand)
 
-    def _tell(self, event: PartitionEvent) -> None:
+    def _hand_out(self, bucket: str, page: ChangelogPage) -> None:
+        # Just before the reader has the batch: one that keeps the offsets after it keeps the right ones.
+        self.offsets[bucket] = page.next_offset
+        self._progress.hand_out(bucket, page.next_offset)
+        if page.batch is not None:
+            self._last_schema_id = page.schema_id
+
+    def _tell(self, event: PartitionEvent, taken: Callable[[HandOut], object]) -> None:
         """Go on as the event says, and let the reader know. If it fails to take note, it is told again."""
+        if self._on_partition is None and event.unread != 0:
+            taken(partial(self._hand_out_event, event))
+            raise event.error
         before = self.offsets, self._stops
-        self.offsets = after(event, self.offsets)
-        until = self._stops.get(PARTITIONS)
-        if event.kind is PartitionEventKind.DROPPED and (until is None or event.position > until):
-            # Else the stops are those of a new partition of the same name, which is yet to come.
-            self._stops = {name: stop for name, stop in self._stops.items() if partition_of(name) != event.partition}
-        self._progress.hand_out_event(event)
+        self._hand_out_event(event)
         if self._on_partition is not None:
             try:
                 self._on_partition(event)
             except BaseException:
                 self.offsets, self._stops = before
                 raise
-        elif event.unread != 0:
-            raise event.error
         self._progress.handle_event(event)
+
+    def _hand_out_event(self, event: PartitionEvent) -> None:
+        self.offsets = after(event, self.offsets)
+        until = self._stops.get(PARTITIONS)
+        if event.kind is PartitionEventKind.DROPPED and (until is None or event.position > until):
+            # Else the stops are those of a new partition of the same name, which is yet to come.
+            self._stops = {name: stop for name, stop in self._stops.items() if partition_of(name) != event.partition}
+        self._progress.hand_out_event(event)
 
     def _next(self, pages: ChangePages) -> tuple[str, ChangelogPage] | PartitionEvent | None:
         try:

@@ -154,7 +154,12 @@ class Lease:
 
     def _end(self) -> None:
         self._is_closed = True
-        self._ticker.close()
+        if self._lost is None:
+            self._ticker.close()
+        else:
+            # There is nothing to renew, and the last round may be the one that tells of it: it may wait for whoever
+            # is told, and they for the end of the lease.
+            self._ticker.stop()
 
     @contextmanager
     def _asking(self) -> Iterator[float]:

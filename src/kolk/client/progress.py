@@ -18,7 +18,8 @@ _SIGN_SECONDS = 60.0
 
 
 class Progress:
-    """One reader's progress. Thread-safe: one lock, held while it commits, so that commits go in order."""
+    """One reader's progress. Thread-safe: one lock for what was handed out and handled, never held for long, and one
+    that is held while it commits, so that commits go in order."""
 
     def __init__(self, link: Link, table: TableId, name: str, session: Session, interval_seconds: float | None) -> None:
         # Constant after construction.
@@ -28,9 +29,11 @@ class Progress:
         self._epoch = session.epoch
         self._interval = interval_seconds
         self._lock = threading.Lock()
+        self._committing = threading.Lock()  # taken before _lock
         # Guarded by _lock.
         self._handed = dict(session.offsets)
         self._handled = dict(session.offsets)
+        # Guarded by _committing.
         self._committed = dict(session.offsets)
         self._last_call = self._last_commit = link.clock.monotonic()
 
@@ -66,15 +69,15 @@ class Progress:
 
     def commit(self) -> None:
         """Commit everything that was handed out."""
-        with self._lock:
-            self._commit(self._handed)
+        with self._committing:
+            self._commit(self._reached(in_hand=True))
 
     def commit_if_due(self) -> None:
         """Commit what is handled if the interval has passed; in between only say, rarely, that one is there."""
-        with self._lock:
+        with self._committing:
             now = self._link.clock.monotonic()
             if self._interval is not None and now - self._last_commit >= self._interval:
-                self._commit(self._handled)
+                self._commit(self._reached(in_hand=False))
             elif now - self._last_call >= _SIGN_SECONDS:
                 self._tell({})
 
@@ -83,8 +86,8 @@ class Progress:
 
         Not if commits are left to the caller.
         """
-        with self._lock:
-            offsets = self._handed if in_hand else self._handled
+        with self._committing:
+            offsets = self._reached(in_hand=in_hand)
             if self._interval is not None and self._moved(offsets):
                 self._commit(offsets)
 
@@ -94,6 +97,10 @@ class Progress:
             f"the log that the follower {self._name!r} had yet to read is gone ({error}): it was idle for too long, or"
             " kept too much, or the table was truncated; drop it with db.drop_follower and choose where to start anew"
         )
+
+    def _reached(self, *, in_hand: bool) -> dict[str, int]:
+        with self._lock:
+            return dict(self._handed if in_hand else self._handled)
 
     def _commit(self, offsets: Mapping[str, int]) -> None:
         moved = self._moved(offsets)

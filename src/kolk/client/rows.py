@@ -8,13 +8,16 @@ whether the rows obey the schema is decided by whoever serves them.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kolk.errors import InvalidRows, TooLarge
 from kolk.model.conversion import array_of, converted
 from kolk.model.schema import Column, Schema
 from kolk.model.translation import filled
 
+_CHUNK_BYTES_MAX = 2**31 - 1  # what the offsets of an Arrow array can address
 Data = Any
 """Rows in any accepted form."""
 
@@ -93,7 +96,7 @@ def _columns_of_table(table: pa.Table, shape: Sequence[Column]) -> dict[str, pa.
     types = {column.name: column.type.arrow for column in shape}
     for name in table.column_names:
         check_valid(table.column(name), name, full=table.column(name).type != types.get(name))
-    return {name: _one_chunk(table.column(name)) for name in table.column_names}
+    return {name: _one_chunk(table.column(name), name) for name in table.column_names}
 
 
 def _is_pandas_frame(data: Data) -> bool:
@@ -165,13 +168,32 @@ def _table_of(data: Data) -> pa.Table:
     )
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray, name: str) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.nulls(0, column.type)
     try:
-        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    except pa.ArrowInvalid as error:
-        raise TooLarge("a column has more than 2 GiB; put it in pieces") from error
+        return pa.concat_arrays(column.chunks)
+    except pa.ArrowException as error:
+        if column.nbytes >= _CHUNK_BYTES_MAX:
+            raise TooLarge(f"the column {name!r} has more than 2 GiB; put it in pieces") from error
+        if pa.types.is_dictionary(column.type):
+            return _one_dictionary(column.chunks)
+        raise InvalidRows(f"the column {name!r} is in pieces that Arrow cannot join: {error}") from error
+
+
+def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """Chunks whose dictionaries Arrow cannot make one: together they have more values than their indices can count, or
+    they are of a type that it cannot compare. Here one follows the other."""
+    starts = np.cumsum([0, *(len(chunk.dictionary) for chunk in chunks)])
+    indices = [
+        pc.add(chunk.indices.cast(pa.int64()), pa.scalar(int(start), pa.int64()))
+        for start, chunk in zip(starts, chunks, strict=False)
+    ]
+    return pa.DictionaryArray.from_arrays(
+        pa.concat_arrays(indices), pa.concat_arrays([chunk.dictionary for chunk in chunks])
+    )
 
 
 def _columns_of_dicts(rows: Sequence[Any], shape: Sequence[Column]) -> dict[str, pa.Array]:

@@ -1,13 +1,14 @@
 """A scan: the table as it was at one moment, or a part of it, as record batches."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from kolk.client.changelog import OnPartition, ignored
+from kolk.client.changelog import HandOut, OnPartition, at_once, ignored
 from kolk.client.link import Link
 from kolk.client.resume import LOSSES_MAX, Resumption
 from kolk.client.service import ScanPages
@@ -65,12 +66,21 @@ class Scan:
         self._losses = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def batches(self, taken: Callable[[HandOut], object] = at_once) -> Iterator[pa.RecordBatch]:
+        """The same for a reader that is given a batch later than it is taken, or not at all: ``taken`` gets, before
+        each batch, what to call when it is handed out. Until then ``token`` and ``rows`` do not count it."""
         if self._resumption is not None:
             raise InvalidArgument(
                 'resume="log" mends what was read, so it needs the whole result: to_arrow(), to_pandas() or'
                 " to_polars(); table.bootstrap() goes on by itself batch by batch"
             )
-        yield from self._batches()
+        yield from self._batches(taken)
+
+    def give_back(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Batches that were taken and not used: they come first, before what is left."""
+        self._given_back.extendleft(reversed([*batches]))
 
     def to_arrow(self) -> pa.Table:
         """All rows that are left, as one table.
@@ -84,7 +94,7 @@ class Scan:
         try:
             batches.extend(self._batches())
         except BaseException:
-            self._given_back.extend(batches)
+            self.give_back(batches)
             raise
         return pa.Table.from_batches(batches, self.schema)
 
@@ -98,7 +108,7 @@ class Scan:
 
         return polars.DataFrame(self.to_arrow())
 
-    def pages(self) -> Iterator[ScanPage]:
+    def pages(self, taken: Callable[[HandOut], object] = at_once) -> Iterator[ScanPage]:
         """What is left, page by page, each with the buckets that its rows are of and the token after it."""
         while True:
             if self._error is not None:
@@ -114,17 +124,21 @@ class Scan:
                 if not self._is_shared:  # others may still read it
                     self._pages.close()
                 return
-            self.token = page.token
+            hand_out = partial(self._hand_out, page)
             if page.event is not None:
-                if self._on_partition is not None:
+                if self._on_partition is None:
+                    taken(hand_out)
+                else:
+                    hand_out()
                     self._on_partition(page.event)
                 if self._on_partition is None or self._resumption is not None:  # which mends it, whoever was told
                     raise page.event.error
             elif page.batch is not None and page.batch.num_rows:
-                self.rows += page.batch.num_rows
+                taken(hand_out)
                 yield page
                 self._tell()  # only now: if it fails, the page is not lost
             else:
+                hand_out()
                 self._tell()
 
     def close(self) -> None:
@@ -138,14 +152,18 @@ class Scan:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _hand_out(self, page: ScanPage) -> None:
+        self.token = page.token
+        self.rows += 0 if page.batch is None else page.batch.num_rows
+
+    def _batches(self, taken: Callable[[HandOut], object] = at_once) -> Iterator[pa.RecordBatch]:
         while True:
             if self._given_back:
                 if self._error is not None:
                     raise self._error
                 yield self._given_back.popleft()
                 continue
-            for page in self.pages():
+            for page in self.pages(taken):
                 assert page.batch is not None
                 yield page.batch
             return

@@ -11,6 +11,7 @@ from kolk.client.rows import Data, batch_of, check_valid, columns_of, key_batch
 from kolk.errors import InvalidArgument, InvalidRows
 from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
+from kolk.model.conversion import converted
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
 from kolk.model.rows import checked_rows
 from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
@@ -125,11 +126,10 @@ def _kinds(words: pa.Array) -> pa.Array:
             return words.cast(pa.int8())
         except pa.ArrowInvalid:
             raise InvalidRows(f"{CHANGE.name} is one of {', '.join(SYMBOLS)}, or their numbers, 0 to 3") from None
-    if pa.types.is_dictionary(words.type):
-        words = words.cast(words.type.value_type)
-    if not pa.types.is_string(words.type) and not pa.types.is_large_string(words.type):
-        raise InvalidRows(f"{CHANGE.name} is one of {', '.join(SYMBOLS)}, not a {words.type}")
-    words = words.cast(pa.string())
+    try:
+        words = converted(words, _CHANGE_COLUMNS[0].type, CHANGE.name)
+    except InvalidRows:
+        raise InvalidRows(f"{CHANGE.name} is one of {', '.join(SYMBOLS)}, not a {words.type}") from None
     found = pc.coalesce(
         pc.index_in(words, pa.array(SYMBOLS)), pc.index_in(pc.utf8_lower(words), pa.array(_SPARK_WORDS))
     )

@@ -63,7 +63,7 @@ from kolk.model.follower import Follower, Session
 from kolk.model.ids import BucketId, OwnerTag, PlainTag, TableId
 from kolk.model.names import TableName
 from kolk.model.page import BucketOffsets
-from kolk.model.partition import PARTITIONS, Layout, Partition, parse_partition
+from kolk.model.partition import PARTITIONS, Layout, Partition, new_partition, parse_partition
 from kolk.model.predicate import Predicate
 from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
@@ -256,7 +256,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
     def add_partition(self, table: TableId, name: str, *, if_not_exists: bool = False) -> Partition:
         """Make a partition before anybody writes to it."""
         info, _ = self._partitioned(table)
-        return self._lives.add(info, parse_partition(info.partition_columns, name), if_not_exists=if_not_exists)
+        return self._lives.add(info, new_partition(info.partition_columns, name), if_not_exists=if_not_exists)
 
     def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
         """Remove a partition: first its record, then its files. With a number, only if the name still stands for it."""

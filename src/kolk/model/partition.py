@@ -24,6 +24,7 @@ from kolk.model.durations import moment
 from kolk.model.kinds import Kind
 from kolk.model.names import NAME_LENGTH_MAX
 from kolk.model.predicate import Predicate
+from kolk.model.rows import checked_rows
 from kolk.model.schema import Column, Schema
 
 PARTITIONS = "partitions"
@@ -204,6 +205,13 @@ def parse_partition(columns: Sequence[Column], name: str) -> str:
         example = "/".join(f"{column.name}=..." for column in columns)
         raise InvalidArgument(f"{str(name)[:100]!r} is not a partition of this table; write {example}")
     return partition_name(columns, {column: value for column, _, value in parts})
+
+
+def new_partition(columns: Sequence[Column], name: str) -> str:
+    """The same for one that is to be made: InvalidRows if no row could be in it, since its values do not fit."""
+    named = parse_partition(columns, name)
+    checked_rows(values_batch(columns, [named]), columns)
+    return named
 
 
 def values_of(name: str) -> dict[str, str]:
