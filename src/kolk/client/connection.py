@@ -23,10 +23,10 @@ from kolk.client.deadlines import Deadlines
 from kolk.client.remote_keeping import RemoteKeeping
 from kolk.client.remote_owners import RemoteOwners
 from kolk.client.remote_transactions import RemoteTransactions
-from kolk.client.retry import Deadline, Retry
+from kolk.client.retry import LEAVE_DOUBT, Deadline, Retry, doubted
 from kolk.client.scan_reader import FIRST_PAGE_BYTES, RemoteScan, opened_scan
 from kolk.client.spares import Spares
-from kolk.client.streams import ChangeStream, Exchange, Pipeline, Stream, result, typed
+from kolk.client.streams import ChangeStream, Exchange, Pipeline, Sent, Stream, result, typed
 from kolk.codec.table import decode_schema, decode_table
 from kolk.errors import (
     Closed,
@@ -35,6 +35,7 @@ from kolk.errors import (
     PartitionExists,
     PartitionNotFound,
     PermissionDenied,
+    StaleTag,
     TableExists,
     TableNotFound,
     TimedOut,
@@ -218,13 +219,15 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
     # --- rows
 
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
-        """See ``Service``."""
-        return self._sent(_put_message(table, write, tag))
+        """See ``Service``. If an answer was lost, and then the put was refused, nobody knows whether it was applied the
+        first time: that is what is raised."""
+        return self._put(_put_message(table, write, tag), StaleTag)
 
     def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
         """See ``Service``. Each is sent as it comes, and the answers are taken in order, with ``IN_FLIGHT`` under way.
 
-        If the connection breaks, all that are not answered are sent again in order, with their tags.
+        If the connection breaks, all that are not answered are sent again in order, with their tags; nobody knows of
+        those whether they were applied, if they are refused then.
         """
         pipeline = Pipeline(self._new_exchange)
         failure: Exception | None = None
@@ -238,17 +241,17 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
                 except Exception as error:  # noqa: BLE001 - raised below, after the answers to what was sent
                     failure = error
                     break
-                pipeline.waiting.append((_put_message(table, write, tag), tag))
+                pipeline.waiting.append(Sent(_put_message(table, write, tag)))
                 with suppress(Unavailable):  # told, and tried again, when its answer is due
                     pipeline.send(self._retry.deadline())
                 if len(pipeline.waiting) >= IN_FLIGHT:
-                    yield self._retry.run(pipeline.advance)
+                    yield self._advanced(pipeline)
             while pipeline.waiting:
-                yield self._retry.run(pipeline.advance)
+                yield self._advanced(pipeline)
         except GeneratorExit:
             # What was taken is applied all the same, so that nobody has to guess what was.
             while pipeline.waiting:
-                self._retry.run(pipeline.advance)
+                self._advanced(pipeline)
             raise
         finally:
             pipeline.end()
@@ -459,12 +462,23 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         def attempt(deadline: Deadline) -> Any:
             try:
                 return self._call(message, deadline)[0]
-            except (Unreachable, TimedOut) as error:
+            except LEAVE_DOUBT as error:
                 if lost is not None:
                     lost.append(error)
                 raise
 
         return self._retry.run(attempt)
+
+    def _put(self, message: pa.Buffer, *decisive: type[KolkError]) -> dict[str, int]:
+        """A put, and where it ends; ``decisive`` as in ``doubted``."""
+        lost: list[KolkError] = []
+        with doubted(lost, *decisive):
+            return self._sent(message, lost)
+
+    def _advanced(self, pipeline: Pipeline) -> dict[str, int]:
+        """The same of the first that waits in a pipeline."""
+        with doubted(pipeline.waiting[0].lost, StaleTag):
+            return self._retry.run(pipeline.advance)
 
     def _reader(
         self,
