@@ -149,13 +149,14 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return [_table(record) for record in self._act(m.ListTables())]
 
     def drop_table(self, name: TableName, table: TableId | None = None) -> None:
-        """See ``Service``. A retry after a lost answer must not drop a new table of that name, hence the id."""
+        """See ``Service``. A retry after a lost answer must not drop a new table of that name, hence the id; without it
+        there is no retry."""
         if table is None:
             with suppress(PermissionDenied):
                 table = self.table(name).id
         lost: list[KolkError] = []
         try:
-            self._act(m.DropTable(name=str(name), table=table), lost=lost)
+            self._act(m.DropTable(name=str(name), table=table), lost=lost, once=table is None)
         except TableNotFound:
             if not lost:
                 raise
@@ -180,8 +181,8 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return known
 
     def truncate(self, table: TableId) -> dict[str, int]:
-        """See ``Service``."""
-        return self._act(m.Truncate(table=table))
+        """See ``Service``. Not tried again after a lost answer: somebody may have filled the empty table meanwhile."""
+        return self._act(m.Truncate(table=table), once=True)
 
     def describe(self, table: TableId) -> dict[str, object]:
         """See ``Service``."""
@@ -205,13 +206,14 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return m.as_record(made, Partition)
 
     def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
-        """See ``Service``. A retry after a lost answer must not drop a new partition of that name, hence the number."""
+        """See ``Service``. A retry after a lost answer must not drop a new partition of that name, hence the number;
+        without it there is no retry."""
         if number is None:
             with suppress(PermissionDenied):
                 number = next((each.id for each in self.partitions(table) if each.name == name), None)
         lost: list[KolkError] = []
         try:
-            self._act(m.DropPartition(table=table, name=name, number=number), lost=lost)
+            self._act(m.DropPartition(table=table, name=name, number=number), lost=lost, once=number is None)
         except PartitionNotFound:
             if not lost:
                 raise
@@ -431,7 +433,10 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
     ) -> Any:
         """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served.
         ``patience`` is how long to wait for an answer, if that is longer than to try again. What is sent ``once`` is
-        not sent again after such a failure."""
+        not sent again after such a failure; so it is sent to a server that has just answered, not over a connection
+        that died long ago."""
+        if once:
+            self._act(m.Hello(protocol=m.PROTOCOL), deadline)
         body = m.encode(action)
 
         def attempt(deadline: Deadline) -> Any:
