@@ -207,3 +207,54 @@ def test_old_nonces_leave_the_folder_after_a_day(scanned):
     scanned.engine.reap()
 
     assert scanned.engine._meta.list("scan-nonce/") == []
+
+
+def test_the_records_of_nonces_have_a_limit_for_each_principal(scan_bench, monkeypatch):
+    """Also of scans that pin nothing, and across a restart: whoever may read must not fill the folder."""
+    monkeypatch.setattr(nonces, "RECORDS_MAX", 3)
+    bench = scan_bench()
+    for n in range(3):
+        bench.open(nonce=f"n{n}", is_shared=True, limit=0)
+    bench.reopen()
+
+    for _ in range(2):
+        with pytest.raises(TooManyScans, match="that are not shared") as caught:
+            bench.open(nonce="n3", is_shared=True, limit=0)
+
+    assert 0 < caught.value.retry_after <= 864
+    assert len(bench.engine._meta.list("scan-nonce/")) == 3
+    assert bench.open(nonce="n3", is_shared=True, principal="somebody").id
+    assert bench.open(nonce="n3").id  # one's own is not recorded
+
+
+def test_at_their_limit_those_that_nobody_can_mean_any_more_make_room(scan_bench, monkeypatch):
+    monkeypatch.setattr(nonces, "RECORDS_MAX", 3)
+    bench = scan_bench()
+    bench.engine.reap()
+    for n in range(3):
+        bench.open(nonce=f"n{n}", is_shared=True, limit=0)
+    bench.clock.advance(seconds=86_400, ms=1)
+
+    for n in range(3):
+        bench.open(nonce=f"new{n}", is_shared=True, limit=0)
+
+    with pytest.raises(TooManyScans):
+        bench.open(nonce="new3", is_shared=True, limit=0)
+
+
+def test_at_their_limit_a_nonce_that_is_known_still_gives_its_scan(scan_bench, monkeypatch):
+    monkeypatch.setattr(nonces, "RECORDS_MAX", 1)
+    bench = scan_bench()
+    first = bench.open(nonce="n", is_shared=True)
+
+    assert bench.open(nonce="n", is_shared=True) == first
+
+
+def test_a_shared_scan_that_was_not_opened_takes_no_place_among_the_records(scan_bench, monkeypatch):
+    monkeypatch.setattr(nonces, "RECORDS_MAX", 1)
+    bench = scan_bench()
+    for _ in range(3):
+        with pytest.raises(InvalidArgument):
+            bench.open(nonce="n", is_shared=True, ttl_seconds=-1.0)
+
+    assert bench.open(nonce="n", is_shared=True).id

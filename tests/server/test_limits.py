@@ -4,6 +4,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from tests.faults.attacker import Ticks
 
 import kolk
 from kolk.config import ServerConfig
@@ -94,15 +95,80 @@ def test_a_put_waits_for_room_and_then_gets_it():
 def test_a_put_that_waits_too_long_is_busy_and_so_is_one_too_many():
     budget = PutBudget(ServerConfig(puts_bytes_max=100, puts_wait_seconds=0.01))
 
-    with budget.take(100):
-        with pytest.raises(Busy, match="the put waited"):
-            budget.take(1).__enter__()
-        budget._waiting = 100
-        with pytest.raises(Busy, match="too many puts are waiting"):
-            budget.take(1).__enter__()
-        budget._waiting = 0
+    with budget.take(100), pytest.raises(Busy, match="the put waited"):
+        budget.take(1).__enter__()
     with budget.take(1_000):  # larger than all: served alone
         pass
+
+
+class Line:
+    """Puts that wait for their turn in threads of their own, one after the other."""
+
+    def __init__(self, budget):
+        self.served = []
+        self.refused = []
+        self._budget = budget
+        self._threads = []
+
+    def join(self, size):
+        """Come once all who came before are waiting."""
+        self._threads.append(threading.Thread(target=self._take, args=(size,)))
+        self._threads[-1].start()
+        assert Ticks(30, 0.001).until(lambda: len(self._budget._line) == len(self._threads))
+
+    def end(self):
+        for thread in self._threads:
+            thread.join()
+
+    def _take(self, size):
+        try:
+            with self._budget.take(size):
+                self.served.append(size)
+        except Busy:
+            self.refused.append(size)
+
+
+def test_whoever_comes_later_is_not_served_first_although_there_is_room_for_it():
+    """Else what is large never has its turn while there are always some small ones."""
+    budget = PutBudget(ServerConfig(puts_bytes_max=100, puts_wait_seconds=30))
+    line = Line(budget)
+
+    with budget.take(10):
+        for size in (100, 1, 98, 1_000):
+            line.join(size)
+        assert line.served == []
+    line.end()
+
+    assert line.served[0] == 100
+    assert set(line.served[1:3]) == {1, 98}  # there is room for both
+    assert line.served[3:] == [1_000]
+
+
+def test_when_the_first_gives_up_those_behind_it_are_served():
+    budget = PutBudget(ServerConfig(puts_bytes_max=100, puts_wait_seconds=1))
+    line = Line(budget)
+
+    with budget.take(10):
+        line.join(100)
+        budget._seconds = 30  # of those who come now
+        line.join(90)
+        line.end()
+
+    assert (line.served, line.refused) == ([90], [100])
+
+
+def test_as_many_may_wait_behind_the_first_as_may_be_served():
+    budget = PutBudget(ServerConfig(puts_bytes_max=100, puts_wait_seconds=30))
+    line = Line(budget)
+
+    with budget.take(10):
+        for size in (100, 99, 100):
+            line.join(size)
+        with pytest.raises(Busy, match="too many puts are waiting"):
+            budget.take(1).__enter__()
+    line.end()
+
+    assert line.served == [100, 99, 100]
 
 
 def test_the_disk_is_looked_at_once_a_second():

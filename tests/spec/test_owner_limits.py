@@ -6,7 +6,7 @@ import pytest
 from tests.spec.owned import PLAIN, TTL, Owned, open_rack
 
 import kolk
-from kolk.errors import ColumnLockConflict, InvalidArgument, OwnerRolledBack, TooLarge, TooManyOwners
+from kolk.errors import ColumnLockConflict, Fenced, InvalidArgument, OwnerRolledBack, TooLarge, TooManyOwners
 
 
 @pytest.fixture
@@ -114,6 +114,25 @@ def test_owners_that_are_gone_are_forgotten_by_the_buckets_and_by_the_engine(t):
     assert len(t.engine.owners._mutexes) <= 2
     t.rack.reopen()
     assert list(views(t)) == [last.record.number]
+
+
+def test_calls_in_the_name_of_owners_that_are_not_there_leave_nothing(t):
+    """Whether they never were, as only one that means harm says, or come too late."""
+    late = t.begin("late").record
+    t.engine.release_owner(t.table.info.id, "late")
+    id = t.table.info.id
+
+    for number in (late.number, *range(1_000, 1_020)):
+        for call in (
+            lambda number=number: t.engine.commit_owner(id, number, 1, 0, {}, b""),
+            lambda number=number: t.engine.commit_tasks(id, number, 1, 0, {}, b""),
+            lambda number=number: t.engine.begin_task(id, number, 1, 0, 0),
+        ):
+            with pytest.raises(Fenced):
+                call()
+        t.engine.rest_owner(id, number, 1)
+
+    assert len(t.engine.owners._mutexes) == 0
 
 
 def test_an_owner_that_rests_is_forgotten_by_its_buckets_and_goes_on_all_the_same(t):

@@ -23,10 +23,10 @@ from kolk.client.deadlines import Deadlines
 from kolk.client.remote_keeping import RemoteKeeping
 from kolk.client.remote_owners import RemoteOwners
 from kolk.client.remote_transactions import RemoteTransactions
-from kolk.client.retry import Deadline, Retry
+from kolk.client.retry import LEAVE_DOUBT, Deadline, Retry, doubted
 from kolk.client.scan_reader import FIRST_PAGE_BYTES, RemoteScan, opened_scan
 from kolk.client.spares import Spares
-from kolk.client.streams import ChangeStream, Exchange, Pipeline, Stream, result, typed
+from kolk.client.streams import ChangeStream, Exchange, Pipeline, Sent, Stream, result, typed
 from kolk.codec.table import decode_schema, decode_table
 from kolk.errors import (
     Closed,
@@ -35,6 +35,7 @@ from kolk.errors import (
     PartitionExists,
     PartitionNotFound,
     PermissionDenied,
+    StaleTag,
     TableExists,
     TableNotFound,
     TimedOut,
@@ -148,13 +149,14 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return [_table(record) for record in self._act(m.ListTables())]
 
     def drop_table(self, name: TableName, table: TableId | None = None) -> None:
-        """See ``Service``. A retry after a lost answer must not drop a new table of that name, hence the id."""
+        """See ``Service``. A retry after a lost answer must not drop a new table of that name, hence the id; without it
+        there is no retry."""
         if table is None:
             with suppress(PermissionDenied):
                 table = self.table(name).id
         lost: list[KolkError] = []
         try:
-            self._act(m.DropTable(name=str(name), table=table), lost=lost)
+            self._act(m.DropTable(name=str(name), table=table), lost=lost, once=table is None)
         except TableNotFound:
             if not lost:
                 raise
@@ -179,8 +181,8 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return known
 
     def truncate(self, table: TableId) -> dict[str, int]:
-        """See ``Service``."""
-        return self._act(m.Truncate(table=table))
+        """See ``Service``. Not tried again after a lost answer: somebody may have filled the empty table meanwhile."""
+        return self._act(m.Truncate(table=table), once=True)
 
     def describe(self, table: TableId) -> dict[str, object]:
         """See ``Service``."""
@@ -204,13 +206,14 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return m.as_record(made, Partition)
 
     def drop_partition(self, table: TableId, name: str, number: int | None = None) -> None:
-        """See ``Service``. A retry after a lost answer must not drop a new partition of that name, hence the number."""
+        """See ``Service``. A retry after a lost answer must not drop a new partition of that name, hence the number;
+        without it there is no retry."""
         if number is None:
             with suppress(PermissionDenied):
                 number = next((each.id for each in self.partitions(table) if each.name == name), None)
         lost: list[KolkError] = []
         try:
-            self._act(m.DropPartition(table=table, name=name, number=number), lost=lost)
+            self._act(m.DropPartition(table=table, name=name, number=number), lost=lost, once=number is None)
         except PartitionNotFound:
             if not lost:
                 raise
@@ -218,13 +221,15 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
     # --- rows
 
     def put(self, table: TableId, write: Write, tag: PlainTag) -> dict[str, int]:
-        """See ``Service``."""
-        return self._sent(_put_message(table, write, tag))
+        """See ``Service``. If an answer was lost, and then the put was refused, nobody knows whether it was applied the
+        first time: that is what is raised."""
+        return self._put(_put_message(table, write, tag), StaleTag)
 
     def puts(self, table: TableId, writes: Iterable[tuple[Write, PlainTag]]) -> Generator[dict[str, int], None, None]:
         """See ``Service``. Each is sent as it comes, and the answers are taken in order, with ``IN_FLIGHT`` under way.
 
-        If the connection breaks, all that are not answered are sent again in order, with their tags.
+        If the connection breaks, all that are not answered are sent again in order, with their tags; nobody knows of
+        those whether they were applied, if they are refused then.
         """
         pipeline = Pipeline(self._new_exchange)
         failure: Exception | None = None
@@ -238,17 +243,17 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
                 except Exception as error:  # noqa: BLE001 - raised below, after the answers to what was sent
                     failure = error
                     break
-                pipeline.waiting.append((_put_message(table, write, tag), tag))
+                pipeline.waiting.append(Sent(_put_message(table, write, tag)))
                 with suppress(Unavailable):  # told, and tried again, when its answer is due
                     pipeline.send(self._retry.deadline())
                 if len(pipeline.waiting) >= IN_FLIGHT:
-                    yield self._retry.run(pipeline.advance)
+                    yield self._advanced(pipeline)
             while pipeline.waiting:
-                yield self._retry.run(pipeline.advance)
+                yield self._advanced(pipeline)
         except GeneratorExit:
             # What was taken is applied all the same, so that nobody has to guess what was.
             while pipeline.waiting:
-                self._retry.run(pipeline.advance)
+                self._advanced(pipeline)
             raise
         finally:
             pipeline.end()
@@ -428,7 +433,10 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
     ) -> Any:
         """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served.
         ``patience`` is how long to wait for an answer, if that is longer than to try again. What is sent ``once`` is
-        not sent again after such a failure."""
+        not sent again after such a failure; so it is sent to a server that has just answered, not over a connection
+        that died long ago."""
+        if once:
+            self._act(m.Hello(protocol=m.PROTOCOL), deadline)
         body = m.encode(action)
 
         def attempt(deadline: Deadline) -> Any:
@@ -459,12 +467,23 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         def attempt(deadline: Deadline) -> Any:
             try:
                 return self._call(message, deadline)[0]
-            except (Unreachable, TimedOut) as error:
+            except LEAVE_DOUBT as error:
                 if lost is not None:
                     lost.append(error)
                 raise
 
         return self._retry.run(attempt)
+
+    def _put(self, message: pa.Buffer, *decisive: type[KolkError]) -> dict[str, int]:
+        """A put, and where it ends; ``decisive`` as in ``doubted``."""
+        lost: list[KolkError] = []
+        with doubted(lost, *decisive):
+            return self._sent(message, lost)
+
+    def _advanced(self, pipeline: Pipeline) -> dict[str, int]:
+        """The same of the first that waits in a pipeline."""
+        with doubted(pipeline.waiting[0].lost, StaleTag):
+            return self._retry.run(pipeline.advance)
 
     def _reader(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from kolk.client.retry import Deadline
-from kolk.errors import KolkError, OwnershipError, PartialPut, TimedOut, Unreachable
+from kolk.errors import KolkError, OwnershipError
 from kolk.model.ids import OwnerTag, TableId
 from kolk.model.owner import Claim, OwnerInfo, OwnerRecord, Task, check_tag
 from kolk.model.write import Write
@@ -41,7 +41,7 @@ class RemoteOwners:
     ) -> Any:
         raise NotImplementedError
 
-    def _sent(self, message: pa.Buffer, lost: list[KolkError] | None = None) -> Any:
+    def _put(self, message: pa.Buffer, *decisive: type[KolkError]) -> dict[str, int]:
         raise NotImplementedError
 
     def _deadline(self, seconds: float) -> Deadline:
@@ -75,15 +75,7 @@ class RemoteOwners:
             seq=tag.seq,
             **write_fields(write),
         )
-        lost: list[KolkError] = []
-        try:
-            return self._sent(m.join(head, encode_rows(write.rows)), lost)
-        except (OwnershipError, PartialPut, Unreachable, TimedOut):
-            raise
-        except KolkError as error:
-            if lost:
-                raise lost[-1] from error
-            raise
+        return self._put(m.join(head, encode_rows(write.rows)), OwnershipError)
 
     def commit_owner(
         self, table: TableId, number: int, fence: int, epoch: int, seqs: Mapping[str, int], state: bytes

@@ -1,9 +1,10 @@
 """Trying again: under one deadline, less and less often, and only what says that it can help."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
-from kolk.errors import ColumnLockConflict, KolkError, TimedOut
+from kolk.errors import ColumnLockConflict, KolkError, PartialPut, TimedOut, Unreachable
 from kolk.runtime.clock import Clock
 from kolk.runtime.rng import Rng
 
@@ -11,6 +12,30 @@ T = TypeVar("T")
 _PAUSE_SECONDS_MIN = 0.02
 _PAUSE_SECONDS_MAX = 1.0
 _ATTEMPT_SECONDS_MIN = 0.5
+LEAVE_DOUBT = (Unreachable, TimedOut, PartialPut)
+"""Failures after which a put may have been applied, all of it or a part."""
+
+
+@contextmanager
+def doubted(lost: Sequence[KolkError], *decisive: type[KolkError]) -> Iterator[None]:
+    """For a put: ``lost`` gets the failures within the block after which it may have been applied (``LEAVE_DOUBT``).
+
+    If it is refused after one of those, the refusal says nothing about the attempt before, and whoever believes it puts
+    again what is there. So what is raised is the doubt. What is ``decisive`` tells the truth whatever was before.
+    """
+    try:
+        yield
+    except (*LEAVE_DOUBT, *decisive):
+        raise
+    except KolkError as error:
+        if not lost:
+            raise
+        if isinstance(lost[-1], PartialPut):
+            raise lost[-1] from error
+        raise type(lost[-1])(
+            f"{lost[-1]}; sent again, it was refused ({error}), which does not tell whether it was applied the first"
+            " time: put it again with the same data and tag=error.tag"
+        ) from error
 
 
 class Deadline:

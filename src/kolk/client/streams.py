@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,8 +17,16 @@ import pyarrow.flight as flight
 from kolk.client.address import Address
 from kolk.client.deadlines import Deadlines
 from kolk.client.retry import Deadline, Retry
-from kolk.errors import Closed, KolkError, PermissionDenied, TimedOut, Unauthenticated, Unreachable, UsedAfterFork
-from kolk.model.ids import PlainTag
+from kolk.errors import (
+    Closed,
+    KolkError,
+    PartialPut,
+    PermissionDenied,
+    TimedOut,
+    Unauthenticated,
+    Unreachable,
+    UsedAfterFork,
+)
 from kolk.model.page import ChangelogPage, changelog_schema
 from kolk.model.partition import PartitionEvent, after
 from kolk.model.schema import Schema
@@ -114,11 +123,19 @@ class Exchange:
             return done
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A put that has no answer, and the failures after which it may have been applied."""
+
+    message: pa.Buffer
+    lost: list[KolkError] = field(default_factory=list[KolkError])
+
+
 class Pipeline:
     """Puts under way on one exchange, in order; those without an answer are sent again on the next one."""
 
     def __init__(self, exchange: Callable[[], Exchange]) -> None:
-        self.waiting: deque[tuple[pa.Buffer, PlainTag]] = deque()
+        self.waiting: deque[Sent] = deque()
         self._open = exchange
         self._exchange: Exchange | None = None
         self._sent = 0
@@ -128,10 +145,10 @@ class Pipeline:
         if self._exchange is None:
             self._exchange, self._sent = self._open(), 0
         try:
-            while self._sent < len(self.waiting) and self._exchange.send(self.waiting[self._sent][0], deadline):
+            while self._sent < len(self.waiting) and self._exchange.send(self.waiting[self._sent].message, deadline):
                 self._sent += 1
-        except BaseException:
-            self._exchange = None
+        except BaseException as error:
+            self._break(error)
             raise
 
     def advance(self, deadline: Deadline) -> dict[str, int]:
@@ -140,8 +157,8 @@ class Pipeline:
         assert self._exchange is not None
         try:
             offsets, _ = self._exchange.receive(deadline)
-        except BaseException:
-            self._exchange = None
+        except BaseException as error:
+            self._break(error)
             raise
         self.waiting.popleft()
         self._sent -= 1
@@ -151,6 +168,16 @@ class Pipeline:
         """Let the stream go; what has no answer may have been applied or not."""
         if self._exchange is not None:
             self._exchange.end()
+
+    def _break(self, error: BaseException) -> None:
+        """An answer is that to the first, and after an error nothing more is served. If there is none, each of them may
+        have been applied."""
+        self._exchange = None
+        if isinstance(error, Unreachable | TimedOut):
+            for each in self.waiting:
+                each.lost.append(error)
+        elif isinstance(error, PartialPut):
+            self.waiting[0].lost.append(error)
 
 
 class Stream:

@@ -8,33 +8,38 @@ A shared scan that has no session, because there are no rows to pin, is all in i
 would be, for so long after its last use, and all answers together have a limit: whoever was asked for longest ago goes.
 
 Nonces are kept in memory, as many as may be. That of a shared scan is also a meta record for a day,
-``scan-nonce/<hash of principal and nonce>`` (the time in milliseconds, as text), for it must be refused after a
-restart, too.
+``scan-nonce/<hash of principal and nonce>`` (the time in milliseconds and a hash of the principal, as text), for it
+must be refused after a restart, too. No limit of sessions bounds these, for a scan without one has a record as well: so
+each principal may have so many, and is refused then.
 """
 
 import hashlib
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from kolk.engine.session import Opened
 from kolk.engine.sessions import ScanSessions, ended
-from kolk.errors import InvalidArgument, KolkError, UnknownOrExpiredScan
+from kolk.errors import InvalidArgument, KolkError, TooManyScans, UnknownOrExpiredScan
 from kolk.model.ids import TableId
 from kolk.model.scan import ScanEnd, ScanRequest
 from kolk.runtime.clock import Clock
-from kolk.storage.meta import ABSENT, Meta, MetaChange
+from kolk.storage.meta import ABSENT, Meta, MetaChange, Record
 
 NONCES_MAX = 10_000
 OFFSETS_MAX = 250_000
 """How many offsets the answers have in all that are kept for scans without a session: some 30 MB."""
+RECORDS_MAX = 500_000
+"""How many records of shared scans a principal may have: one every 170 ms all day, and some 50 MB on disk. A query of
+Spark leaves one."""
 _RECORDS = "scan-nonce/"
 _RECORD_MS = 86_400_000
 _REAPED_EVERY_MS = _RECORD_MS // 100
-"""A query of Spark leaves a record, so there may be very many of them, and nothing hurries."""
+"""There may be very many of them, and nothing hurries."""
 _LOST = "the scan of this nonce is gone, and another one would show another moment; open one with a new nonce"
 _Key = tuple[str, str]
 """A principal and its nonce."""
@@ -72,9 +77,10 @@ class Nonces:
         self._clock = clock
         self._ttl_seconds = ttl_seconds
         self._lock = threading.RLock()
-        # Of whoever reaps alone.
+        # Guarded by _lock: when records were last reaped, and how many each principal has, by its hash.
         self._reaped_ms: int | None = None
-        # Guarded by _lock: what was opened with a nonce, or is about to be. Little of each, for there are many.
+        self._recorded = Counter(map(_whose, meta.list(_RECORDS)))
+        # What was opened with a nonce, or is about to be. Little of each, for there are many.
         self._given: OrderedDict[_Key, Future[_Given]] = OrderedDict()
         # The answers of those without a session, whoever was used longest ago first, and how many offsets they have.
         self._answers: OrderedDict[_Key, _Answer] = OrderedDict()
@@ -110,13 +116,19 @@ class Nonces:
         with self._lock:
             for key in [key for key, answer in self._answers.items() if self._is_over(answer)]:
                 self._drop(key)
+        self._reap_records()
+
+    def _reap_records(self) -> None:
         now = self._clock.now_ms()
-        if self._reaped_ms is not None and 0 <= now - self._reaped_ms < _REAPED_EVERY_MS:
-            return
-        self._reaped_ms, before = now, now - _RECORD_MS
-        stale = [record for record in self._meta.list(_RECORDS) if int(record.value) < before]
+        with self._lock:
+            if self._reaped_ms is not None and 0 <= now - self._reaped_ms < _REAPED_EVERY_MS:
+                return
+            self._reaped_ms = now
+        stale = [record for record in self._meta.list(_RECORDS) if _written_ms(record) < now - _RECORD_MS]
         if stale:
             self._meta.write([MetaChange(record.key, None, record.version) for record in stale])
+            with self._lock:
+                self._recorded -= Counter(map(_whose, stale))
 
     def _open_first(
         self, key: _Key, query: bytes, open_: Callable[[], Opened], future: "Future[_Given]", request: ScanRequest
@@ -156,13 +168,37 @@ class Nonces:
         record = _RECORDS + hashlib.blake2b("\0".join(key).encode(), digest_size=16).hexdigest()
         if self._meta.get(record) is not None:
             raise ended(ScanEnd.UNKNOWN, _LOST)
-        opened = open_()
-        try:
-            self._meta.write([MetaChange(record, str(self._clock.now_ms()).encode(), ABSENT)])
-        except BaseException:
-            self._sessions.end(opened.id, None)
-            raise
+        whose = hashlib.blake2b(key[0].encode(), digest_size=8).hexdigest()
+        with self._place(whose):
+            opened = open_()
+            try:
+                self._meta.write([MetaChange(record, f"{self._clock.now_ms()} {whose}".encode(), ABSENT)])
+            except BaseException:
+                self._sessions.end(opened.id, None)
+                raise
         return opened
+
+    @contextmanager
+    def _place(self, whose: str) -> Iterator[None]:
+        """Take a place for the record that is written within the block; TooManyScans if there is none."""
+        if self._recorded[whose] >= RECORDS_MAX:
+            self._reap_records()
+        with self._lock:
+            if self._recorded[whose] >= RECORDS_MAX:
+                assert self._reaped_ms is not None
+                wait = max(self._reaped_ms + _REAPED_EVERY_MS - self._clock.now_ms(), 1) / 1_000
+                raise TooManyScans(
+                    f"{RECORDS_MAX:,} shared scans were opened in this name within a day, as many as are remembered;"
+                    " let more readers share each of them, use a token of your own, or open scans that are not shared",
+                    retry_after=wait,
+                )
+            self._recorded[whose] += 1
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._recorded[whose] -= 1
+            raise
 
     def _found(self, key: _Key, given: _Given, query: bytes) -> Opened:
         if given == _Given():
@@ -200,3 +236,12 @@ class Nonces:
                 del self._given[key]
                 if key in self._answers:
                     self._drop(key)
+
+
+def _written_ms(record: Record) -> int:
+    return int(record.value.split()[0])
+
+
+def _whose(record: Record) -> str:
+    """The hash of a record's principal; an old one does not tell."""
+    return record.value.partition(b" ")[2].decode()

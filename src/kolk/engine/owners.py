@@ -20,11 +20,11 @@ own lock, so passing through that lock once makes sure that what was judged by a
 
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner, owner_key
 from kolk.config import EngineConfig
@@ -85,8 +85,9 @@ class Owners:
         self._config = config
         self._newest = newest
         self._making = threading.Lock()
-        # Guarded by _making, as are the last number and whether it is too low.
-        self._mutexes: defaultdict[tuple[TableId, int], threading.RLock] = defaultdict(threading.RLock)
+        # Guarded by _making, as are the last number and whether it is too low. Each is there as long as anybody has it,
+        # or waits for it: numbers come from clients.
+        self._mutexes: WeakValueDictionary[tuple[TableId, int], threading.RLock] = WeakValueDictionary()
         # Each guarded by its owner's lock.
         self._records: dict[tuple[TableId, str], OwnerRecord] = {}
         self.tally = buckets.tally
@@ -297,8 +298,6 @@ class Owners:
                 with self.alone(record):  # whoever commits under this lock is through, or finds none any more
                     self.locks.withdraw(record)
                     self._forget(record)
-            with self._making:
-                self._mutexes.pop((table, 0), None)
 
     # --- what buckets and copies are held to
 
@@ -382,14 +381,12 @@ class Owners:
 
     def _mutex(self, table: TableId, number: int) -> threading.RLock:
         with self._making:
-            return self._mutexes[table, number]
+            return self._mutexes.setdefault((table, number), threading.RLock())
 
     def _forget(self, record: OwnerRecord) -> None:
         """Remove what is kept of an owner. Its lock is held; whoever waits for it finds nothing."""
         self._meta.write([self._meta.replacement(owner_key(record), None)])
         del self._records[record.table, record.name]
-        with self._making:
-            self._mutexes.pop((record.table, record.number), None)
 
     def _forget_idle(self, judged: OwnerRecord) -> None:
         """Forget an owner, unless it has come back since it was judged. One that was evicted is not forgotten: it has

@@ -5,9 +5,11 @@ queued in memory beyond these limits.
 """
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 
 from kolk.config import ServerConfig
 from kolk.errors import Busy, DiskFull
@@ -86,8 +88,9 @@ class Streams:
 class PutBudget:
     """Bytes of puts, or of commits, that are served at the same time. Thread-safe: one lock.
 
-    A put larger than the whole budget is served alone. As many may wait as may be served, by size: more waiting would
-    be a queue in memory.
+    A put larger than the whole budget is served alone. First come, first served, also if there would be room for the
+    second: what is large would never have its turn among many small ones. Behind the first as many may wait as may be
+    served, by size, the last of them as large as it is: more would be a queue in memory.
     """
 
     def __init__(self, config: ServerConfig, what: str = "put") -> None:
@@ -97,15 +100,15 @@ class PutBudget:
         self._changed = threading.Condition()
         # Guarded by _changed.
         self._served = 0
-        self._waiting = 0
+        self._line: deque[_Turn] = deque()
 
     @contextmanager
     def take(self, size: int) -> Iterator[None]:
         """Wait for room for so many bytes; Busy if there is none in time."""
         size = min(size, self._max)
         with self._changed:
-            if self._served + size > self._max:
-                self._wait(size)
+            if self._line or self._served + size > self._max:
+                self._wait(_Turn(size))
             self._served += size
         try:
             yield
@@ -114,20 +117,31 @@ class PutBudget:
                 self._served -= size
                 self._changed.notify_all()
 
-    def _wait(self, size: int) -> None:
-        if self._waiting + size > self._max:
+    def _wait(self, turn: "_Turn") -> None:
+        if sum(each.size for each in islice(self._line, 1, None)) >= self._max:
             raise Busy(
                 f"too many {self._what}s are waiting for their turn; retry in a moment, or {self._what} less at once"
             )
-        self._waiting += size
+        self._line.append(turn)
         try:
-            if not self._changed.wait_for(lambda: self._served + size <= self._max, self._seconds):
+            if not self._changed.wait_for(lambda: self._is_next(turn), self._seconds):
                 raise Busy(
                     f"the {self._what} waited {self._seconds:g} s for its turn; retry in a moment, or {self._what} less"
                     " at once"
                 )
         finally:
-            self._waiting -= size
+            self._line.remove(turn)
+            self._changed.notify_all()  # there may be room for the next one, too
+
+    def _is_next(self, turn: "_Turn") -> bool:
+        return self._line[0] is turn and self._served + turn.size <= self._max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    """One that waits in line."""
+
+    size: int
 
 
 class DiskGuard:
