@@ -2,8 +2,12 @@
 
 import errno
 import shutil
-from contextlib import suppress
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import count
 
 import pytest
 from tests.engine.transaction_bench import EVENTS, events
@@ -23,10 +27,14 @@ FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 def restored(tx):
     """The database that a backup of now becomes."""
-    place = tx.path.with_name("backup")
-    tx.db.backup(place)
+    tx.db.backup(tx.path.with_name("backup"))
+    reopened(tx)
+
+
+def reopened(tx):
+    """The database that the backup that was made becomes."""
     target = tx.path.with_name("restored")
-    restore(place, target)
+    restore(tx.path.with_name("backup"), target)
     tx.close()
     tx.path = target
     tx.open_engine()
@@ -70,10 +78,7 @@ def test_commits_while_a_backup_is_made_are_in_it_and_known_or_neither(tx, momen
     cuts._cut_rows = cut_rows
     while tx.engine.backups.advance(place, nonce, "").info is None:
         pass
-    restore(place, tx.path.with_name("restored"))
-    tx.close()
-    tx.path = tx.path.with_name("restored")
-    tx.open_engine()
+    reopened(tx)
 
     one, other = tx.db.table("one"), tx.db.table("other")
     has_it = {"between": (False, True), "after": (False, False)}[moment]
@@ -87,6 +92,49 @@ def test_commits_while_a_backup_is_made_are_in_it_and_known_or_neither(tx, momen
         assert tx.commit(handles, version=2).verdict is Verdict.COMMITTED
         assert tx.times(one) == {2}
     assert tx.committed(one, events(3), app="b").verdict is Verdict.COMMITTED
+
+
+@contextmanager
+def committing(tx, commit):
+    """Within the block something is committed whenever this thread is about to look at buckets, unless everybody who
+    commits has to wait; then it is later."""
+    tablets, gate, here = tx.engine._tablets, tx.engine.backups._cuts._gate, threading.current_thread()
+    use, asked = tablets.use, threading.Event()
+
+    def use_after_a_commit(info, buckets):
+        if threading.current_thread() is here:
+            done = pool.submit(commit)
+            while not (done.done() or gate._is_alone):
+                asked.wait(0.001)
+        return use(info, buckets)
+
+    with ThreadPoolExecutor(1) as pool:
+        tablets.use = use_after_a_commit
+        try:
+            yield
+        finally:
+            tablets.use = use
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_a_table_that_is_taken_in_groups_has_each_commit_whole_and_known_or_neither(tx, monkeypatch, is_log):
+    for module in ("taking", "backup_cut"):
+        monkeypatch.setattr(f"kolk.engine.{module}.CUT_BUCKETS_MAX", 2)
+    rows, versions = [{"k": k, "n": 1} for k in range(12)] if is_log else events(1), count(1)
+    table = tx.db.create_table("t", EVENTS, buckets=5, bucket_key=["k"]) if is_log else tx.totals(buckets=5)
+
+    with committing(tx, lambda: tx.committed(table, rows, version=next(versions))):
+        info = tx.db.backup(tx.path.with_name("backup"))
+    reopened(tx)
+
+    table, [record] = tx.db.table("t"), tx.transactions.commits.all()
+    assert info.mixed == ("t",)
+    if is_log:
+        changes = Counter(row["k"] for batch in table.changelog() for row in batch.to_pylist())
+        assert changes == dict.fromkeys(range(12), record.version)
+    else:
+        assert tx.times(table) == {record.version}
+    assert tx.committed(table, rows, version=record.version).verdict is Verdict.DUPLICATE
 
 
 def test_a_backup_waits_for_a_commit_that_is_not_finished(tx):

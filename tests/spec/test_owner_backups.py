@@ -369,8 +369,12 @@ def test_a_table_that_is_taken_in_groups_can_be_taken_back(rack, restored, monke
     assert again.rows() == every(pv=1)
 
 
-def test_every_copy_that_is_made_beside_a_writer_is_of_one_of_its_commits(t, restored):
-    """Whatever goes on meanwhile, puts, commits, or a begin that takes back: every epoch adds one to every row."""
+@pytest.mark.parametrize("at_once", [256, 1])
+def test_every_copy_that_is_made_beside_a_writer_is_of_one_of_its_commits(t, restored, monkeypatch, at_once):
+    """Whatever goes on meanwhile, puts, commits, or a begin that takes back: every epoch adds one to every row. Also if
+    its buckets are too many to be taken at once."""
+    for module in ("taking", "backup_cut"):
+        monkeypatch.setattr(f"kolk.engine.{module}.CUT_BUCKETS_MAX", at_once)
     stop, states = threading.Event(), []
 
     def write():

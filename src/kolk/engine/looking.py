@@ -4,6 +4,7 @@ Values only; ``kolk.engine.taking`` finds the moment, and holds it still.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +38,13 @@ class Onlooker:
 
     ``needs`` says whether a bucket, whose log ends there, is copied although no row of it has changed. ``look`` is
     called at the moment, when no commit is under way, with the buckets that are copied, or more, all of whose locks are
-    held; again, if that was none.
+    held; again, if that was none. If there is a block ``still``, the buckets are taken in groups, however few they are,
+    and all of them are looked at within it: it keeps what must not come between two groups away.
     """
 
     needs: Callable[[BucketId, int], bool]
     look: Callable[[Sequence[Tablet]], None]
+    still: Callable[[], AbstractContextManager[None]] | None = None
 
 
 NOBODY = Onlooker(lambda _bucket, _end: False, lambda _tablets: None)

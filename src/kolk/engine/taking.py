@@ -15,7 +15,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -192,6 +192,8 @@ class Taking:
         return self._taken(info, also_empty=also_empty, onlooker=onlooker)
 
     def _taken(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
+        if onlooker.still is not None:
+            return self._taken_still(info, onlooker.still(), also_empty=also_empty, onlooker=onlooker)
         for attempt in range(_LOOKS_MAX + 1):
             is_last = attempt == _LOOKS_MAX
             # A partition that goes under a look is none of those of the next one; under the last none can go.
@@ -217,10 +219,28 @@ class Taking:
 
     def _taken_in_groups(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
         buckets, changed = self._changed(info, onlooker)
-        for first in range(0, len(changed), CUT_BUCKETS_MAX):
-            group = changed[first : first + CUT_BUCKETS_MAX]
+        for group in groups_of(changed):
             with ExitStack() as made:
                 self._publish(self._look(info, (), group, group, made, onlooker).copies)
+        return self._taken_without_cut(info, buckets, changed, also_empty=also_empty)
+
+    def _taken_still(
+        self, info: TableInfo, still: AbstractContextManager[None], *, also_empty: bool, onlooker: Onlooker
+    ) -> dict[BucketId, Snapshot]:
+        """In groups, which are copied when all of them were looked at: somebody waits for the end of the look."""
+        with ExitStack() as made:
+            with still:
+                buckets, changed = self._changed(info, onlooker)
+                copies: list[Copied] = []
+                for group in groups_of(changed):
+                    with self._ready(info, group) as tablets:
+                        copies += self._checkpoint(tablets, set(group), made, onlooker)
+            self._publish(copies)
+        return self._taken_without_cut(info, buckets, changed, also_empty=also_empty)
+
+    def _taken_without_cut(
+        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], *, also_empty: bool
+    ) -> dict[BucketId, Snapshot]:
         if also_empty:
             self._take_empty(info, sorted(set(buckets).difference(changed)))
         self._cuts.record(info.id, None)
@@ -257,19 +277,24 @@ class Taking:
         """Checkpoint those that changed, which are held, or more. With all ``buckets`` of the table this is a cut if
         none of the others has changed once that is done: then each of them stood at its snapshot all the time. The
         checkpoints go with ``made``."""
-        with self._tablets.use(info, held) as tablets:
+        with self._ready(info, held) as tablets, self._partitions.still_for(info), self._gate.exclusive():
+            copies = self._checkpoint(tablets, set(changed), made, onlooker)
+            others = set(buckets).difference(held)
+            is_cut = buckets == self._partitions.buckets(info) and not any(
+                self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
+            )
+            copied = {each.bucket for each in copies}
+            kept = {bucket: self._newest_id(bucket) for bucket in buckets if bucket not in copied}
+            return Look(copies, kept, is_cut)
+
+    @contextmanager
+    def _ready(self, info: TableInfo, buckets: Sequence[BucketId]) -> Iterator[Sequence[Tablet]]:
+        """The tablets of these buckets, such that checkpoints of them are quick."""
+        with self._tablets.use(info, buckets) as tablets:
             for tablet in tablets:
                 tablet.flush()
             self._snapshots.check_open()
-            with self._partitions.still_for(info), self._gate.exclusive():
-                copies = self._checkpoint(tablets, set(changed), made, onlooker)
-                others = set(buckets).difference(held)
-                is_cut = buckets == self._partitions.buckets(info) and not any(
-                    self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
-                )
-                copied = {each.bucket for each in copies}
-                kept = {bucket: self._newest_id(bucket) for bucket in buckets if bucket not in copied}
-                return Look(copies, kept, is_cut)
+            yield tablets
 
     def _checkpoint(
         self, tablets: Sequence[Tablet], changed: Set[BucketId], made: ExitStack, onlooker: Onlooker
@@ -387,3 +412,8 @@ class Taking:
     def _count(self, **by: int) -> None:
         with self._lock:
             self._counts.update(by)
+
+
+def groups_of(buckets: Sequence[BucketId]) -> list[Sequence[BucketId]]:
+    """Buckets in groups, each of which is taken at one moment."""
+    return [buckets[first : first + CUT_BUCKETS_MAX] for first in range(0, len(buckets), CUT_BUCKETS_MAX)]
