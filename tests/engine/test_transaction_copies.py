@@ -10,16 +10,18 @@ from datetime import UTC, datetime
 from itertools import count
 
 import pytest
-from tests.engine.transaction_bench import EVENTS, events
+from tests.engine.transaction_bench import EVENTS, PLAIN, events, plain, put
 
 import kolk
 from kolk.engine.restore import restore
 from kolk.errors import KolkError, MixedVersions
+from kolk.model.ids import PlainTag
 from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
 from kolk.testing.soundness import check_sound
 
 FULL, BROKEN = errno.ENOSPC, errno.EIO
+TAG = PlainTag(77, 0)
 
 
 # --- backups, snapshots, retention
@@ -135,6 +137,67 @@ def test_a_table_that_is_taken_in_groups_has_each_commit_whole_and_known_or_neit
     else:
         assert tx.times(table) == {record.version}
     assert tx.committed(table, rows, version=record.version).verdict is Verdict.DUPLICATE
+
+
+@pytest.mark.parametrize("is_known", ["open", "resting", "reopened"])
+def test_what_was_written_without_rows_since_a_snapshot_is_in_a_backup(transaction_bench, is_known):
+    """It takes no offset, so the snapshot stands where the log ends. Also of a bucket of which only its state is known,
+    and of one that nobody has looked at since the start."""
+    tx = transaction_bench(buckets_open_max=1 if is_known == "resting" else 512)
+    table, other = (tx.db.create_table(name, PLAIN) for name in ("t", "other"))
+    put(table, 1)
+    table.take_snapshot()
+    table.put(plain(1), tag=TAG)
+    assert tx.committed(table, plain(1)).verdict is Verdict.COMMITTED
+    put(other, 1)
+    if is_known == "reopened":
+        tx.reopen()
+
+    restored(tx)
+
+    table = tx.db.table("t")
+    put(table, 2)
+    table.put(plain(1), tag=TAG)
+    assert {row["n"] for row in tx.rows(table).values()} == {2}
+    check_sound(tx.path)
+
+
+def test_a_bucket_is_copied_once_for_what_was_written_without_rows(tx):
+    table = tx.db.create_table("t", PLAIN, buckets=2)
+    for version in range(2):
+        tx.committed(table, plain(1), version=version)
+        table.take_snapshot()
+    before = table.snapshots()
+
+    for name in ("a", "b"):
+        tx.db.backup(tx.path.with_name(name))
+
+    assert before != table.snapshots()
+    after = table.snapshots()
+    tx.db.backup(tx.path.with_name("c"))
+    assert after == table.snapshots()
+
+
+def test_a_commit_without_rows_in_a_bucket_that_is_not_copied_is_in_a_backup_or_not_known(tx):
+    """One bucket is copied, for its rows change; the other's rows stay the same, and it has a part in the commit."""
+    table = tx.db.create_table("t", PLAIN, buckets=2)
+    put(table, 0)
+    table.take_snapshot()
+    key, versions = 0, count(1)
+    put(table, 9, [key])
+
+    def commit():
+        version = next(versions)
+        rows = [*plain(version, [key]), *plain(0, [other for other in range(6) if other != key])]
+        tx.committed(table, rows, version=version)
+
+    with committing(tx, commit):
+        tx.db.backup(tx.path.with_name("backup"))
+    reopened(tx)
+
+    table, [record] = tx.db.table("t"), tx.transactions.commits.all()
+    assert tx.rows(table)[key,]["n"] == record.version
+    check_sound(tx.path)
 
 
 def test_a_backup_waits_for_a_commit_that_is_not_finished(tx):

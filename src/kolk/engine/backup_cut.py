@@ -13,8 +13,11 @@ staged is copied. It copies nothing itself.
 
 What owners have committed is noted at that moment, too, with the locks of the buckets that are copied. What they have
 not committed is in the rows, and only the log says what stood there before: so a bucket that has any keeps its log from
-there on, given second names in the same moment. A bucket that was taken back to a commit is copied even if no row of it
-has changed: the mark of that takes no offset, so that an older snapshot of the same offset may lack it.
+there on, given second names in the same moment.
+
+A bucket is copied even if no row of it has changed, once anything was written to it since its newest snapshot: a put
+that changed nothing, a commit, or the mark that an owner was taken back take no offset, and an older snapshot of the
+same offset would lack them.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -35,6 +38,7 @@ from kolk.engine.cut_records import cut_key
 from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
 from kolk.engine.looking import Onlooker
+from kolk.engine.opening import BucketState
 from kolk.engine.owners import Owners
 from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
@@ -228,7 +232,7 @@ class BackupCuts:
     def _cut_rows(self, info: TableInfo, cut: BackupCut, lease: BackupLease) -> Generator[int, None, None]:
         """Take snapshots of a table and lease them, until they are of one moment; of very many buckets, at last such
         that nothing was committed between their moments."""
-        onlooker = Onlooker(partial(self._needs_copy, info), partial(self._note, info, cut))
+        onlooker = Onlooker(partial(self._needs_copy, info, cut), partial(self._note, info, cut), is_exact=True)
         for attempt in count(1):
             is_last = attempt == TRIES
             in_groups = is_last and len(self._partitions.buckets(info)) > CUT_BUCKETS_MAX
@@ -285,12 +289,13 @@ class BackupCuts:
             self._note_commits(info, cut)
             yield
 
-    def _needs_copy(self, info: TableInfo, bucket: BucketId, end: int) -> bool:
-        """Whether a bucket has changes that may have to be taken back, or its log ends with the mark of that."""
+    def _needs_copy(self, info: TableInfo, cut: BackupCut, state: BucketState) -> bool:
+        """Whether a bucket has changes that may have to be taken back, and there are no second names of its log as it
+        is now."""
         records = self._owners.of(info.id)
-        views = self._owners.buckets.views(info, bucket) if records else {}
-        marks = (views[record.number].since for record in records if record.number in views)
-        return end in marks or any(dirt(views, records))
+        views = self._owners.buckets.views(info, state.bucket) if records else {}
+        tail = cut.tails.get(state.bucket)
+        return any(dirt(views, records)) and (tail is None or tail.segments[-1] != state.segments[-1])
 
     def _note(self, info: TableInfo, cut: BackupCut, tablets: Sequence[Tablet]) -> None:
         """What stands beside the rows of a table, at their moment."""
