@@ -2,20 +2,26 @@
 
 import errno
 import shutil
-from contextlib import suppress
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import count
 
 import pytest
-from tests.engine.transaction_bench import EVENTS, events
+from tests.engine.transaction_bench import EVENTS, PLAIN, events, plain, put
 
 import kolk
 from kolk.engine.restore import restore
 from kolk.errors import KolkError, MixedVersions
+from kolk.model.ids import PlainTag
 from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
 from kolk.testing.soundness import check_sound
 
 FULL, BROKEN = errno.ENOSPC, errno.EIO
+TAG = PlainTag(77, 0)
 
 
 # --- backups, snapshots, retention
@@ -23,10 +29,14 @@ FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 def restored(tx):
     """The database that a backup of now becomes."""
-    place = tx.path.with_name("backup")
-    tx.db.backup(place)
+    tx.db.backup(tx.path.with_name("backup"))
+    reopened(tx)
+
+
+def reopened(tx):
+    """The database that the backup that was made becomes."""
     target = tx.path.with_name("restored")
-    restore(place, target)
+    restore(tx.path.with_name("backup"), target)
     tx.close()
     tx.path = target
     tx.open_engine()
@@ -70,10 +80,7 @@ def test_commits_while_a_backup_is_made_are_in_it_and_known_or_neither(tx, momen
     cuts._cut_rows = cut_rows
     while tx.engine.backups.advance(place, nonce, "").info is None:
         pass
-    restore(place, tx.path.with_name("restored"))
-    tx.close()
-    tx.path = tx.path.with_name("restored")
-    tx.open_engine()
+    reopened(tx)
 
     one, other = tx.db.table("one"), tx.db.table("other")
     has_it = {"between": (False, True), "after": (False, False)}[moment]
@@ -87,6 +94,110 @@ def test_commits_while_a_backup_is_made_are_in_it_and_known_or_neither(tx, momen
         assert tx.commit(handles, version=2).verdict is Verdict.COMMITTED
         assert tx.times(one) == {2}
     assert tx.committed(one, events(3), app="b").verdict is Verdict.COMMITTED
+
+
+@contextmanager
+def committing(tx, commit):
+    """Within the block something is committed whenever this thread is about to look at buckets, unless everybody who
+    commits has to wait; then it is later."""
+    tablets, gate, here = tx.engine._tablets, tx.engine.backups._cuts._gate, threading.current_thread()
+    use, asked = tablets.use, threading.Event()
+
+    def use_after_a_commit(info, buckets):
+        if threading.current_thread() is here:
+            done = pool.submit(commit)
+            while not (done.done() or gate._is_alone):
+                asked.wait(0.001)
+        return use(info, buckets)
+
+    with ThreadPoolExecutor(1) as pool:
+        tablets.use = use_after_a_commit
+        try:
+            yield
+        finally:
+            tablets.use = use
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_a_table_that_is_taken_in_groups_has_each_commit_whole_and_known_or_neither(tx, monkeypatch, is_log):
+    for module in ("taking", "backup_cut"):
+        monkeypatch.setattr(f"kolk.engine.{module}.CUT_BUCKETS_MAX", 2)
+    rows, versions = [{"k": k, "n": 1} for k in range(12)] if is_log else events(1), count(1)
+    table = tx.db.create_table("t", EVENTS, buckets=5, bucket_key=["k"]) if is_log else tx.totals(buckets=5)
+
+    with committing(tx, lambda: tx.committed(table, rows, version=next(versions))):
+        info = tx.db.backup(tx.path.with_name("backup"))
+    reopened(tx)
+
+    table, [record] = tx.db.table("t"), tx.transactions.commits.all()
+    assert info.mixed == ("t",)
+    if is_log:
+        changes = Counter(row["k"] for batch in table.changelog() for row in batch.to_pylist())
+        assert changes == dict.fromkeys(range(12), record.version)
+    else:
+        assert tx.times(table) == {record.version}
+    assert tx.committed(table, rows, version=record.version).verdict is Verdict.DUPLICATE
+
+
+@pytest.mark.parametrize("is_known", ["open", "resting", "reopened"])
+def test_what_was_written_without_rows_since_a_snapshot_is_in_a_backup(transaction_bench, is_known):
+    """It takes no offset, so the snapshot stands where the log ends. Also of a bucket of which only its state is known,
+    and of one that nobody has looked at since the start."""
+    tx = transaction_bench(buckets_open_max=1 if is_known == "resting" else 512)
+    table, other = (tx.db.create_table(name, PLAIN) for name in ("t", "other"))
+    put(table, 1)
+    table.take_snapshot()
+    table.put(plain(1), tag=TAG)
+    assert tx.committed(table, plain(1)).verdict is Verdict.COMMITTED
+    put(other, 1)
+    if is_known == "reopened":
+        tx.reopen()
+
+    restored(tx)
+
+    table = tx.db.table("t")
+    put(table, 2)
+    table.put(plain(1), tag=TAG)
+    assert {row["n"] for row in tx.rows(table).values()} == {2}
+    check_sound(tx.path)
+
+
+def test_a_bucket_is_copied_once_for_what_was_written_without_rows(tx):
+    table = tx.db.create_table("t", PLAIN, buckets=2)
+    for version in range(2):
+        tx.committed(table, plain(1), version=version)
+        table.take_snapshot()
+    before = table.snapshots()
+
+    for name in ("a", "b"):
+        tx.db.backup(tx.path.with_name(name))
+
+    assert before != table.snapshots()
+    after = table.snapshots()
+    tx.db.backup(tx.path.with_name("c"))
+    assert after == table.snapshots()
+
+
+def test_a_commit_without_rows_in_a_bucket_that_is_not_copied_is_in_a_backup_or_not_known(tx):
+    """One bucket is copied, for its rows change; the other's rows stay the same, and it has a part in the commit."""
+    table = tx.db.create_table("t", PLAIN, buckets=2)
+    put(table, 0)
+    table.take_snapshot()
+    key, versions = 0, count(1)
+    put(table, 9, [key])
+
+    def commit():
+        version = next(versions)
+        rows = [*plain(version, [key]), *plain(0, [other for other in range(6) if other != key])]
+        tx.committed(table, rows, version=version)
+
+    with committing(tx, commit):
+        tx.db.backup(tx.path.with_name("backup"))
+    reopened(tx)
+
+    table, [record] = tx.db.table("t"), tx.transactions.commits.all()
+    assert tx.rows(table)[key,]["n"] == record.version
+    check_sound(tx.path)
 
 
 def test_a_backup_waits_for_a_commit_that_is_not_finished(tx):

@@ -3,7 +3,8 @@
 The records come first, then the snapshots, taken now and leased at once, then the logs, which are given second names so
 that neither trimming nor dropping takes them away. If the tables or partitions are no longer what the records say when
 all of that is there, it is done again: so what is copied is what there was at one time. Each table is of one moment, or
-the next one is waited for; only one with more buckets than can be taken at once may be of several, and is named.
+the next one is waited for; only one with more buckets than can be taken at once may be of several, and is named. Even
+then nothing is committed to it between the first of them and the last: who wants to has to wait, and puts go on.
 
 Followers stand in the first records, so none is further than the rows. What applications have committed to a table is
 noted at the moment that its rows are of, table by table, so that a commit is either in the copy of a table and known
@@ -12,14 +13,17 @@ staged is copied. It copies nothing itself.
 
 What owners have committed is noted at that moment, too, with the locks of the buckets that are copied. What they have
 not committed is in the rows, and only the log says what stood there before: so a bucket that has any keeps its log from
-there on, given second names in the same moment. A bucket that was taken back to a commit is copied even if no row of it
-has changed: the mark of that takes no offset, so that an older snapshot of the same offset may lack it.
+there on, given second names in the same moment.
+
+A bucket is copied even if no row of it has changed, once anything was written to it since its newest snapshot: a put
+that changed nothing, a commit, or the mark that an owner was taken back take no offset, and an older snapshot of the
+same offset would lack them.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,11 +38,12 @@ from kolk.engine.cut_records import cut_key
 from kolk.engine.gate import Gate
 from kolk.engine.keeping import Keeping
 from kolk.engine.looking import Onlooker
+from kolk.engine.opening import BucketState
 from kolk.engine.owners import Owners
 from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
-from kolk.engine.taking import CUT_BUCKETS_MAX, Taking
+from kolk.engine.taking import CUT_BUCKETS_MAX, Taking, groups_of
 from kolk.engine.transactions import Transactions
 from kolk.errors import Busy
 from kolk.model.ids import BucketId, TableId
@@ -225,17 +230,20 @@ class BackupCuts:
     # --- inside
 
     def _cut_rows(self, info: TableInfo, cut: BackupCut, lease: BackupLease) -> Generator[int, None, None]:
-        """Take snapshots of a table and lease them, until they are of one moment."""
-        onlooker = Onlooker(partial(self._needs_copy, info), partial(self._note, info, cut))
+        """Take snapshots of a table and lease them, until they are of one moment; of very many buckets, at last such
+        that nothing was committed between their moments."""
+        onlooker = Onlooker(partial(self._needs_copy, info, cut), partial(self._note, info, cut), is_exact=True)
         for attempt in count(1):
-            taken = self._taking.take(info, onlooker=onlooker)
+            is_last = attempt == TRIES
+            in_groups = is_last and len(self._partitions.buckets(info)) > CUT_BUCKETS_MAX
+            still = partial(self._still, info, cut) if in_groups else None
+            taken = self._taking.take(info, onlooker=replace(onlooker, still=still))
             is_cut = lease.keep(info, taken) if taken else True
-            is_large = len(taken) > CUT_BUCKETS_MAX
-            if is_cut or (is_cut is not None and is_large and attempt == TRIES):
+            if is_cut or (is_cut is not None and in_groups):
                 cut.snapshots |= taken
                 cut.mixed += [] if is_cut else [str(info.name)]
                 return
-            if attempt == TRIES:
+            if is_last:
                 raise Busy(
                     f"the {len(taken):,} buckets of {info.name} could not be taken at one moment in {TRIES} tries;"
                     " nothing was backed up, try again when less is written"
@@ -243,33 +251,56 @@ class BackupCuts:
             yield 0
 
     def _cut_logs(self, info: TableInfo, cut: BackupCut) -> None:
-        """Give the logs of a log table second names, as they are at one moment; of very many, in groups."""
-        buckets = self._partitions.buckets(info)
-        cut.mixed += [str(info.name)] if len(buckets) > CUT_BUCKETS_MAX else []
-        for first in range(0, len(buckets), CUT_BUCKETS_MAX):
+        """Give the logs of a log table second names, as they are at one moment; of very many, in groups, and once more,
+        while nobody commits, if somebody has committed between two of them."""
+        groups = groups_of(self._partitions.buckets(info))
+        cut.mixed += [str(info.name)] if len(groups) > 1 else []
+        noted: list[Sequence[CommitRecord]] = []
+        logs: list[LogCut] = []
+        for group in groups:
             with (
-                self._tablets.use(info, buckets[first : first + CUT_BUCKETS_MAX]) as tablets,
+                self._tablets.use(info, group) as tablets,
                 self._partitions.still_for(info),
                 self._gate.exclusive(),
-                ExitStack() as locks,
             ):
-                for tablet in tablets:
-                    locks.enter_context(tablet.held())
+                logs += self._links(tablets, cut)
                 self._note_commits(info, cut)
-                cut.logs += [self._linked(tablet, cut.folder) for tablet in tablets]
+                noted.append(cut.commits[info.id])
+        if any(each != noted[0] for each in noted):
+            logs = []
+            with self._still(info, cut):
+                for group in groups:
+                    with self._tablets.use(info, group) as tablets:
+                        logs += self._links(tablets, cut)
+        cut.logs += logs
 
-    def _needs_copy(self, info: TableInfo, bucket: BucketId, end: int) -> bool:
-        """Whether a bucket has changes that may have to be taken back, or its log ends with the mark of that."""
+    def _links(self, tablets: Sequence[Tablet], cut: BackupCut) -> list[LogCut]:
+        """Second names of logs, as they are at one moment."""
+        with ExitStack() as locks:
+            for tablet in tablets:
+                locks.enter_context(tablet.held())
+            return [self._linked(tablet, cut.folder) for tablet in tablets]
+
+    @contextmanager
+    def _still(self, info: TableInfo, cut: BackupCut) -> Iterator[None]:
+        """Within the block nothing is committed to a table, and what was so before is noted. Its buckets are written,
+        one by one."""
+        with self._owners.still(info.id), self._partitions.still_for(info), self._gate.exclusive():
+            self._note_commits(info, cut)
+            yield
+
+    def _needs_copy(self, info: TableInfo, cut: BackupCut, state: BucketState) -> bool:
+        """Whether a bucket has changes that may have to be taken back, and there are no second names of its log as it
+        is now."""
         records = self._owners.of(info.id)
-        views = self._owners.buckets.views(info, bucket) if records else {}
-        marks = (views[record.number].since for record in records if record.number in views)
-        return end in marks or any(dirt(views, records))
+        views = self._owners.buckets.views(info, state.bucket) if records else {}
+        tail = cut.tails.get(state.bucket)
+        return any(dirt(views, records)) and (tail is None or tail.segments[-1] != state.segments[-1])
 
     def _note(self, info: TableInfo, cut: BackupCut, tablets: Sequence[Tablet]) -> None:
         """What stands beside the rows of a table, at their moment."""
         self._note_commits(info, cut)
-        records = self._owners.of(info.id)
-        cut.owners[info.id], cut.owner_number = records, max(cut.owner_number, self._owners.number)
+        records = cut.owners[info.id]
         for tablet in tablets:
             cut.tails.pop(tablet.bucket, None)
             starts = [start for _, start in dirt(tablet.owners(), records)]
@@ -277,11 +308,14 @@ class BackupCuts:
                 cut.tails[tablet.bucket] = self._linked(tablet, cut.folder, min(starts))
 
     def _note_commits(self, info: TableInfo, cut: BackupCut) -> None:
-        """What applications have committed to a table, all of which its buckets have. The gate is passed alone."""
+        """What applications and owners have committed to a table, all of which its buckets have. The gate is passed
+        alone."""
         self._transactions.check_finished(info.id)
         commits = self._transactions.commits
         cut.commits[info.id] = [record for record in commits.all() if info.id in record.handles]
         cut.csn = max(cut.csn, commits.csn)
+        cut.owners[info.id] = self._owners.of(info.id)
+        cut.owner_number = max(cut.owner_number, self._owners.number)
 
     def _linked(self, tablet: Tablet, folder: Path, start: int = 0) -> LogCut:
         """The log of a bucket, from the segment of an offset on."""

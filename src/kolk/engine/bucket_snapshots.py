@@ -25,6 +25,7 @@ from kolk.model.ids import BucketId
 from kolk.model.lease import Pinned
 from kolk.model.snapshot import Snapshot
 from kolk.storage.kv import Kv
+from kolk.storage.segment import Segment
 from kolk.storage.snapshots import FolderSnapshots, SnapshotStore
 from kolk.storage.view import View
 
@@ -73,6 +74,7 @@ class BucketSnapshots:
         self._going: set[int] = set()
         self._last = 0  # the greatest number so far: a reader who is lost may come back for one that is long gone
         self._is_doubted = False
+        self._place: tuple[int, Segment] | None = None
         self._pins: Counter[int] = Counter()
         self._opened: dict[int, _Opened] = {}
         self._refusal: KolkError | None = None
@@ -110,6 +112,20 @@ class BucketSnapshots:
         """How many were found to be damaged; the disk is not asked for it."""
         with self._lock:
             return len(self._broken)
+
+    def note_place(self, id: int, place: Segment) -> None:
+        """Remember how far the log was when a snapshot was made; 0 is none, of a log that nothing was written to."""
+        with self._lock:
+            self._place = id, place
+
+    def has_all(self, place: Segment) -> bool | None:
+        """Whether the newest one has all of a log that is so far; None if nobody knows how far it was then. Offsets do
+        not tell: what was written without rows takes none."""
+        with self._lock:
+            newest = self.newest()
+            if self._place is None or self._place[0] != (0 if newest is None else newest.id):
+                return None
+            return self._place[1] == place
 
     # --- who keeps them
 

@@ -311,6 +311,14 @@ class Owners:
         still."""
         return [record for record in list(self._records.values()) if record.table == table]
 
+    @contextmanager
+    def still(self, table: TableId) -> Iterator[None]:
+        """Within the block no owner of a table comes, goes or commits. They go on writing."""
+        with self._still(table), ExitStack() as held:
+            for record in self.of(table):
+                held.enter_context(self.alone(record))
+            yield
+
     def check_log(self, bucket: BucketId, views: Mapping[int, OwnerView]) -> None:
         """Whether the catalog knows the owners that a bucket has. Once it does not, no number is given any more: one
         may be of an owner that nobody knows."""

@@ -142,12 +142,12 @@ class Tablets:
                 states.append(self.state(info, bucket))
         return states
 
-    def known_end(self, bucket: BucketId) -> int | None:
-        """Where a bucket's log ends, if that is known at once; takes no lock that anybody holds for long."""
+    def known_state(self, bucket: BucketId) -> BucketState | None:
+        """What is known of a bucket at once; takes no lock that anybody holds for long."""
         with self._mutex:
             entry = self._entries.get(bucket)
             resting = self._resting.get(bucket)
-        return entry.tablet.end if entry is not None else None if resting is None else resting.end
+        return resting if entry is None else BucketState.of(entry.tablet)
 
     def known_owners(self, bucket: BucketId) -> Mapping[int, OwnerView] | None:
         """What a bucket has of each owner, if that is known at once; takes no lock that anybody holds for long."""

@@ -15,7 +15,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from kolk.engine.catalog import Catalog
 from kolk.engine.cut_records import CutRecords
 from kolk.engine.gate import Gate
 from kolk.engine.looking import NOBODY, Copied, Look, Onlooker
-from kolk.engine.opening import Opening
+from kolk.engine.opening import BucketState, Opening
 from kolk.engine.partitions import Partitions
 from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
@@ -192,6 +192,8 @@ class Taking:
         return self._taken(info, also_empty=also_empty, onlooker=onlooker)
 
     def _taken(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
+        if onlooker.still is not None:
+            return self._taken_still(info, onlooker.still(), also_empty=also_empty, onlooker=onlooker)
         for attempt in range(_LOOKS_MAX + 1):
             is_last = attempt == _LOOKS_MAX
             # A partition that goes under a look is none of those of the next one; under the last none can go.
@@ -210,17 +212,53 @@ class Taking:
     def _changed(self, info: TableInfo, onlooker: Onlooker) -> tuple[Sequence[BucketId], Sequence[BucketId]]:
         """All buckets of a table, and those that have something that their newest snapshots have not."""
         buckets = self._partitions.buckets(info)
-        ends = {bucket: self._tablets.state(info, bucket).end for bucket in buckets}
+        states = [self._tablets.state(info, bucket) for bucket in buckets]
+        if onlooker.is_exact:
+            for state in states:
+                self._find_place(info, state)
         return buckets, [
-            bucket for bucket, end in ends.items() if self._is_changed(bucket, end) or onlooker.needs(bucket, end)
+            state.bucket for state in states if self._is_changed(state.bucket, state, onlooker) or onlooker.needs(state)
         ]
+
+    def _find_place(self, info: TableInfo, state: BucketState) -> None:
+        """Find out whether the newest snapshot of a bucket has all of its log, if nobody knows, as after a restart: it
+        has, if it stands at the end and nothing follows there."""
+        snapshots = self._snapshots.of(state.bucket)
+        newest = snapshots.newest()
+        id, offset = (0, 0) if newest is None else (newest.id, newest.offset)
+        if state.end != offset or snapshots.has_all(state.segments[-1]) is not None:
+            return
+        if not offset and not any(segment.size for segment in state.segments):
+            snapshots.note_place(id, state.segments[-1])  # nobody has ever written to it
+            return
+        with self._tablets.use_one(info, state.bucket) as tablet, tablet.held():
+            if tablet.end == offset and not any(True for _ in tablet.log.frames(offset)):
+                snapshots.note_place(id, tablet.log.segments[-1])
 
     def _taken_in_groups(self, info: TableInfo, *, also_empty: bool, onlooker: Onlooker) -> dict[BucketId, Snapshot]:
         buckets, changed = self._changed(info, onlooker)
-        for first in range(0, len(changed), CUT_BUCKETS_MAX):
-            group = changed[first : first + CUT_BUCKETS_MAX]
+        for group in groups_of(changed):
             with ExitStack() as made:
                 self._publish(self._look(info, (), group, group, made, onlooker).copies)
+        return self._taken_without_cut(info, buckets, changed, also_empty=also_empty)
+
+    def _taken_still(
+        self, info: TableInfo, still: AbstractContextManager[None], *, also_empty: bool, onlooker: Onlooker
+    ) -> dict[BucketId, Snapshot]:
+        """In groups, which are copied when all of them were looked at: somebody waits for the end of the look."""
+        with ExitStack() as made:
+            with still:
+                buckets, changed = self._changed(info, onlooker)
+                copies: list[Copied] = []
+                for group in groups_of(changed):
+                    with self._ready(info, group) as tablets:
+                        copies += self._checkpoint(tablets, set(group), made, onlooker)
+            self._publish(copies)
+        return self._taken_without_cut(info, buckets, changed, also_empty=also_empty)
+
+    def _taken_without_cut(
+        self, info: TableInfo, buckets: Sequence[BucketId], changed: Sequence[BucketId], *, also_empty: bool
+    ) -> dict[BucketId, Snapshot]:
         if also_empty:
             self._take_empty(info, sorted(set(buckets).difference(changed)))
         self._cuts.record(info.id, None)
@@ -257,19 +295,24 @@ class Taking:
         """Checkpoint those that changed, which are held, or more. With all ``buckets`` of the table this is a cut if
         none of the others has changed once that is done: then each of them stood at its snapshot all the time. The
         checkpoints go with ``made``."""
-        with self._tablets.use(info, held) as tablets:
+        with self._ready(info, held) as tablets, self._partitions.still_for(info), self._gate.exclusive():
+            copies = self._checkpoint(tablets, set(changed), made, onlooker)
+            others = set(buckets).difference(held)
+            is_cut = buckets == self._partitions.buckets(info) and not any(
+                self._is_changed(bucket, self._tablets.known_state(bucket), onlooker) for bucket in others
+            )
+            copied = {each.bucket for each in copies}
+            kept = {bucket: self._newest_id(bucket) for bucket in buckets if bucket not in copied}
+            return Look(copies, kept, is_cut)
+
+    @contextmanager
+    def _ready(self, info: TableInfo, buckets: Sequence[BucketId]) -> Iterator[Sequence[Tablet]]:
+        """The tablets of these buckets, such that checkpoints of them are quick."""
+        with self._tablets.use(info, buckets) as tablets:
             for tablet in tablets:
                 tablet.flush()
             self._snapshots.check_open()
-            with self._partitions.still_for(info), self._gate.exclusive():
-                copies = self._checkpoint(tablets, set(changed), made, onlooker)
-                others = set(buckets).difference(held)
-                is_cut = buckets == self._partitions.buckets(info) and not any(
-                    self._is_changed(bucket, self._tablets.known_end(bucket)) for bucket in others
-                )
-                copied = {each.bucket for each in copies}
-                kept = {bucket: self._newest_id(bucket) for bucket in buckets if bucket not in copied}
-                return Look(copies, kept, is_cut)
+            yield tablets
 
     def _checkpoint(
         self, tablets: Sequence[Tablet], changed: Set[BucketId], made: ExitStack, onlooker: Onlooker
@@ -281,12 +324,13 @@ class Taking:
             copies: list[Copied] = []
             now_ms = self._clock.now_ms()
             for tablet in tablets:
-                if tablet.bucket not in changed and not self._is_changed(tablet.bucket, tablet.end):
+                state = BucketState.of(tablet)
+                if tablet.bucket not in changed and not self._is_changed(tablet.bucket, state, onlooker):
                     continue
                 # With the process in its name: one that closes may still clear its own up when another has opened.
                 path = self._folder / f"{os.getpid()}-{next(_numbers)}"
                 made.callback(self._clear, path)
-                copies.append(Copied(tablet.bucket, path, tablet.checkpoint(path), now_ms))
+                copies.append(Copied(tablet.bucket, path, tablet.checkpoint(path), now_ms, state.segments[-1]))
             onlooker.look(tablets)
             return copies
 
@@ -300,6 +344,7 @@ class Taking:
                 snapshots = self._snapshots.of(each.bucket)
                 self._snapshots.check_alive(each.bucket)
                 snapshot = snapshots.publish(self._facts(each), str(each.path))
+                snapshots.note_place(snapshot.id, each.place)
             except PartitionDropped:
                 continue  # nobody wants it any more
             except (KolkError, OSError) as error:
@@ -339,10 +384,14 @@ class Taking:
                     self._count(taken=1)
         return ids
 
-    def _is_changed(self, bucket: BucketId, end: int | None) -> bool:
-        """Whether a bucket whose log ends there has something that its newest snapshot has not."""
-        newest = self._snapshots.of(bucket).newest()
-        return end is None or end != (0 if newest is None else newest.offset)
+    def _is_changed(self, bucket: BucketId, state: BucketState | None, onlooker: Onlooker) -> bool:
+        """Whether a bucket has rows that its newest snapshot has not, or, as its state is not known, may have; for an
+        onlooker that is exact, anything."""
+        snapshots = self._snapshots.of(bucket)
+        newest = snapshots.newest()
+        if state is None or state.end != (0 if newest is None else newest.offset):
+            return True
+        return onlooker.is_exact and not snapshots.has_all(state.segments[-1])
 
     def _newest_id(self, bucket: BucketId) -> int | None:
         newest = self._snapshots.of(bucket).newest()
@@ -387,3 +436,8 @@ class Taking:
     def _count(self, **by: int) -> None:
         with self._lock:
             self._counts.update(by)
+
+
+def groups_of(buckets: Sequence[BucketId]) -> list[Sequence[BucketId]]:
+    """Buckets in groups, each of which is taken at one moment."""
+    return [buckets[first : first + CUT_BUCKETS_MAX] for first in range(0, len(buckets), CUT_BUCKETS_MAX)]
