@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -10,7 +11,7 @@ import kolk
 from kolk.engine.backup import IDLE_SECONDS, STEP_SECONDS
 from kolk.engine.database import Engine
 from kolk.engine.restore import restore
-from kolk.errors import Busy, Closed, DiskFull, LeaseLost, PartialPut, Stopped
+from kolk.errors import Busy, Closed, DiskFull, FollowerTaken, LeaseLost, PartialPut, Stopped
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.clock import ManualClock
@@ -338,6 +339,47 @@ def test_a_sync_that_fails_ends_it(bench):
         bench.finish()
 
     assert bench.leftovers == []
+
+
+def restored_twice(bench):
+    """Two engines of databases that are made of the bench's backup."""
+    for name in ("one", "other"):
+        folder = bench.target.with_name(name)
+        restore(bench.target, folder)
+        with closing(Engine(Folder(folder), kolk.EngineConfig(durability="process"), clock=bench.clock)) as engine:
+            yield engine
+
+
+def test_nobody_who_read_for_a_follower_before_a_restore_commits_in_the_copy(bench):
+    """Nor who began after the backup, nor in the other of two databases of one backup: no epoch is given twice."""
+    table = bench.db.table("events").info.id
+    before = [bench.engine.open_follower(table, name, 1) for name in ("f", "g")]
+    bench.finish()
+    later = [bench.engine.open_follower(table, name, 2) for name in ("f", "g", "h")]
+    epochs = {session.epoch for session in (*before, *later)}
+
+    for engine in restored_twice(bench):
+        for session in (*before, *later):
+            with pytest.raises(FollowerTaken):
+                engine.commit_follower(table, "f", session.epoch, {"0": 3})
+        opened = [engine.open_follower(table, name, reader) for name, reader in (("f", 1), ("g", 3), ("h", 3))]
+        for session in (*before, *later):
+            with pytest.raises(FollowerTaken):
+                engine.commit_follower(table, "f", session.epoch, {"0": 3})
+        engine.commit_follower(table, "f", opened[0].epoch, {"0": 2})
+        assert engine.open_follower(table, "f", 4).offsets == {"0": 2}
+        assert epochs.isdisjoint(session.epoch for session in opened)
+        epochs |= {session.epoch for session in opened}
+    assert len(epochs) == 11
+
+
+def test_the_first_epoch_of_all_is_not_given_twice(bench):
+    bench.finish()
+    table = bench.db.table("events").info.id
+    later = bench.engine.open_follower(table, "f", 1)
+
+    for engine in restored_twice(bench):
+        assert engine.open_follower(table, "f", 2).epoch != later.epoch
 
 
 def test_a_close_waits_for_the_step_of_another_thread(tmp_path, made):

@@ -9,7 +9,7 @@ from tests.engine.snapshot_bench import by_id, put
 
 import kolk
 from kolk.engine import taking
-from kolk.errors import Closed, KolkError, TableNotFound
+from kolk.errors import Closed, Corrupted, KolkError, TableNotFound
 from kolk.model.scan import ScanRequest, ScanSource
 
 FULL = os.environ.get("KOLK_FULL") == "1"
@@ -87,6 +87,31 @@ def test_after_a_failure_the_cut_that_was_there_is_leased_while_it_is_there_and_
         taken.engine.drop_lease(f"l{n}")
 
     assert leased == [({"0": 1, "1": 1}, True), ({"0": 3, "1": 2}, True), ({"0": 3, "1": 2}, True)]
+
+
+def test_what_was_pinned_in_vain_is_let_go(taken, monkeypatch):
+    """Every time one snapshot of a cut is found damaged as soon as it is there, so that an older one is leased."""
+    table = taken.table(buckets=2)
+    put(table, range(10))
+    taken.take(table)
+    put(table, range(10), 1)
+    take = taking.Taking.take
+
+    def take_and_find_damage(self, info, **how):
+        found = take(self, info, **how)
+        bucket = info.bucket_ids[0]
+        (taken.path / "snapshots" / bucket.folder / str(found[bucket].id) / "CURRENT").write_bytes(b"?")
+        with pytest.raises(Corrupted):
+            taken.scanned(table, pins=[(bucket.name, found[bucket].id)])
+        return found
+
+    monkeypatch.setattr(taking.Taking, "take", take_and_find_damage)
+    taken.take(table)
+    lease = taken.lease(table)
+    taken.engine.drop_lease("l")
+
+    assert (lease.tables["t"].snapshots, lease.tables["t"].is_consistent) == ({"0": 1, "1": 2}, False)
+    assert {each.leases for each in taken.engine.snapshots(table.info.id)} == {0}
 
 
 def test_a_checkpoint_that_says_something_else_becomes_no_snapshot(taken, monkeypatch):

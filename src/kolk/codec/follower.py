@@ -10,6 +10,9 @@ import msgspec
 from kolk.errors import Corrupted
 from kolk.model.follower import Bookmark
 
+PREFIX = "follower/"
+EPOCH_KEY = "next-follower-epoch"
+
 
 def encode_bookmark(bookmark: Bookmark) -> bytes:
     """The record of a follower; its table and name are the record's key. At 4,096 buckets it has about 100 KB."""

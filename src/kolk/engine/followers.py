@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from kolk.codec.follower import decode_bookmark, encode_bookmark
+from kolk.codec.follower import EPOCH_KEY, PREFIX, decode_bookmark, encode_bookmark
 from kolk.engine.opening import BucketState
 from kolk.engine.partitions import Partitions
 from kolk.errors import (
@@ -40,8 +40,6 @@ from kolk.tablet.retention import bytes_from
 Bounds = Mapping[str, tuple[int, int]]
 """The start and end offset of every bucket."""
 
-_EPOCH = "next-follower-epoch"
-_PREFIX = "follower/"
 _TOUCHES_PER_TTL = 20
 """A reader that has nothing new to commit says so every few seconds; this often it is written down."""
 
@@ -86,10 +84,10 @@ class Followers:
                 _check_same_start(info, name, known, starts)
                 if known.reader == reader:
                     return Session(epoch=known.epoch, offsets=dict(offsets))
-            counter = self._meta.get(_EPOCH)
+            counter = self._meta.get(EPOCH_KEY)
             epoch = int(counter.value) if counter else 1
             opened = Bookmark(epoch=epoch, reader=reader, offsets=dict(offsets), used_ms=self._clock.now_ms())
-            change = MetaChange(_EPOCH, str(epoch + 1).encode(), counter.version if counter else ABSENT)
+            change = MetaChange(EPOCH_KEY, str(epoch + 1).encode(), counter.version if counter else ABSENT)
             self._write(info.id, name, opened, change)
             return Session(epoch=epoch, offsets=dict(offsets))
 
@@ -247,7 +245,7 @@ class Followers:
             self._versions[key] = record.version
 
     def _load(self, tables: set[TableId]) -> None:
-        for record in self._meta.list(_PREFIX):
+        for record in self._meta.list(PREFIX):
             table, name = _parse_key(record.key)
             if table not in tables:
                 self._meta.write([MetaChange(record.key, None, record.version)])
@@ -295,9 +293,9 @@ def _anew(info: TableInfo, name: str) -> str:
 
 
 def _key(table: TableId, name: str) -> str:
-    return f"{_PREFIX}{table:012}/{name}"
+    return f"{PREFIX}{table:012}/{name}"
 
 
 def _parse_key(key: str) -> tuple[TableId, str]:
-    table, _, name = key.removeprefix(_PREFIX).partition("/")
+    table, _, name = key.removeprefix(PREFIX).partition("/")
     return TableId(int(table)), name

@@ -5,12 +5,13 @@ nothing is restored. Then the files are copied, and verified once more on their 
 
 1. ``RESTORING`` is written into the folder            a folder that nobody opens, for it holds other files
 2. the files are copied, durably                       the same
-3. owners are given new fences                         the same
+3. owners and followers are given new fences           the same
 4. ``RESTORING`` is removed                            the same
 5. ``FORMAT`` is written, with the backup's number     a database, which is brought up to date when it is opened
 
 Of what owners wrote after the backup there is nothing, so nobody who has a fence from before goes on with it, nor who
-began since, under numbers that are about to be given again: both are set forth by what nobody else draws.
+began since, under numbers that are about to be given again: both are set forth by what nobody else draws. So are the
+epochs of followers: what their readers have seen after the backup is not what is written there from now on.
 
 The rows come back from their snapshots when a bucket is first opened, by the ordinary recovery. It never writes into a
 backup, nor into a folder in which there is anything. What fails leaves nothing.
@@ -21,7 +22,10 @@ from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 
 from kolk.codec.backup import BackupHead, decode_backup, decode_files
-from kolk.codec.owner import NUMBER_KEY, PREFIX, decode_owner, encode_owner
+from kolk.codec.follower import EPOCH_KEY, decode_bookmark, encode_bookmark
+from kolk.codec.follower import PREFIX as FOLLOWERS
+from kolk.codec.owner import NUMBER_KEY, decode_owner, encode_owner
+from kolk.codec.owner import PREFIX as OWNERS
 from kolk.engine.backup import BACKUP_FILE, FILES_FILE, META_FILE, check_free, cleared, info_of
 from kolk.errors import Corrupted, InvalidArgument, NotFound, Stopped, UnknownFormat
 from kolk.model.backup import BackupFile, BackupInfo
@@ -146,14 +150,21 @@ def _copy(disk: Disk, backup: Path, folder: Path, files: Iterable[BackupFile], p
 
 
 def _fence(folder: Path, rng: Rng) -> None:
-    """Let nobody be taken for an owner's writer who is not one of this very database."""
+    """Let nobody be taken for an owner's writer, or a follower's reader, who is not one of this very database."""
     skipped = (1 << _SKIPPED_BITS) + rng.id128() % (1 << _SKIPPED_BITS)
     with closing(Meta(folder / META_FILE)) as meta:
         changes = [
             MetaChange(found.key, encode_owner(restored(decode_owner(found.value), skipped)), found.version)
-            for found in meta.list(PREFIX)
+            for found in meta.list(OWNERS)
         ]
-        number = meta.get(NUMBER_KEY)
-        last = 0 if number is None else int(number.value)
-        changes.append(meta.replacement(NUMBER_KEY, str(last + skipped).encode()))
+        changes += [
+            MetaChange(
+                found.key, encode_bookmark(decode_bookmark(found.key, found.value).restored(skipped)), found.version
+            )
+            for found in meta.list(FOLLOWERS)
+        ]
+        for key, first in ((NUMBER_KEY, 0), (EPOCH_KEY, 1)):
+            number = meta.get(key)
+            last = first if number is None else int(number.value)
+            changes.append(meta.replacement(key, str(last + skipped).encode()))
         meta.write(changes)

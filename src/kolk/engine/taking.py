@@ -29,7 +29,7 @@ from kolk.engine.snapshots import Snapshots
 from kolk.engine.tablets import Tablets
 from kolk.errors import Closed, Corrupted, InvalidArgument, KolkError, PartitionDropped, SnapshotNotFound, TableNotFound
 from kolk.model.ids import BucketId, TableId
-from kolk.model.lease import Pinned, TablePins, numbers_of
+from kolk.model.lease import TablePins, numbers_of
 from kolk.model.snapshot import Snapshot, SnapshotCounts
 from kolk.model.table import TableInfo
 from kolk.runtime.clock import Clock
@@ -116,8 +116,8 @@ class Taking:
         """Pin the newest snapshots of a table, those of one moment if there are such; what has none is taken first.
         Whoever asks lets them go."""
         for attempt in range(_TRIES):
-            lost: list[dict[BucketId, Pinned]] = []
-            with self._partitions.still_for(info):
+            # What was pinned in vain goes in any case, and after the block within which partitions have to wait.
+            with ExitStack() as lost, self._partitions.still_for(info):
                 buckets = self._partitions.buckets(info)
                 position = self._partitions.of(info).position if info.is_partitioned else None
                 if attempt == _TRIES - 1:
@@ -127,9 +127,7 @@ class Taking:
                     pinned = self._snapshots.pin(wanted)
                     if len(pinned) == len(buckets):
                         return TablePins(pins=pinned, position=position, is_consistent=is_cut or len(buckets) <= 1)
-                    lost.append(pinned)
-            for pinned in lost:
-                self._snapshots.let_go(numbers_of(pinned))
+                    lost.callback(self._snapshots.let_go, numbers_of(pinned))
             self.take(info)
         raise SnapshotNotFound(f"the snapshots of {info.name} come and go too quickly to be pinned; try again")
 

@@ -14,6 +14,8 @@ from kolk.model.partition import PARTITIONS
 
 FOLLOWERS_MAX = 100
 """Followers of one table. Each is a record that is written again with every commit."""
+NO_READER = 0
+"""Readers draw 128 bits; nobody draws this."""
 
 
 class FollowerState(StrEnum):
@@ -86,6 +88,11 @@ class Bookmark:
             return used
         further = {bucket.name: max(offsets.get(bucket.name, 0), self.offset_of(bucket)) for bucket in buckets}
         return replace(used, offsets=further | ({PARTITIONS: position} if position else {}))
+
+    def restored(self, skipped: int) -> "Bookmark":
+        """As it comes out of a backup: nobody reads in its name, however often it was opened since then, and nobody's
+        opening is taken for the retry of one from before."""
+        return replace(self, epoch=self.epoch + skipped, reader=NO_READER)
 
     def trimmed(self, starts: Mapping[BucketId, int]) -> Iterator[BucketId]:
         """The buckets whose logs start after this position."""
