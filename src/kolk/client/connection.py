@@ -181,7 +181,9 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         return known
 
     def truncate(self, table: TableId) -> dict[str, int]:
-        """See ``Service``. Not tried again after a lost answer: somebody may have filled the empty table meanwhile."""
+        """See ``Service``. Not tried again after a lost answer: somebody may have filled the empty table meanwhile. So
+        it is asked of a server that has just answered, not over a connection that died long ago."""
+        self._act(m.Hello(protocol=m.PROTOCOL))
         return self._act(m.Truncate(table=table), once=True)
 
     def describe(self, table: TableId) -> dict[str, object]:
@@ -433,10 +435,7 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
     ) -> Any:
         """A request without rows. ``lost`` gets the failures after which nobody knows whether it was served.
         ``patience`` is how long to wait for an answer, if that is longer than to try again. What is sent ``once`` is
-        not sent again after such a failure; so it is sent to a server that has just answered, not over a connection
-        that died long ago."""
-        if once:
-            self._act(m.Hello(protocol=m.PROTOCOL), deadline)
+        not sent again after such a failure."""
         body = m.encode(action)
 
         def attempt(deadline: Deadline) -> Any:
