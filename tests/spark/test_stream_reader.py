@@ -100,7 +100,7 @@ def test_a_time_of_which_the_log_has_lost_changes_is_refused(db, name, query):
     table.truncate()
     table.put([{"n": 2}])
 
-    with pytest.raises(OffsetOutOfRange, match=r"may have lost changes.*'start', 'earliest'"):
+    with pytest.raises(OffsetOutOfRange, match=r"may have lost changes.*Start at 'earliest'"):
         query(start=before.isoformat()).trigger()
 
 
