@@ -119,6 +119,7 @@ class Partitions(RuleBasedStateMachine):
 
     def _open_engine(self):
         self.engine = Engine(Folder(self.folder), SETTINGS, clock=self.clock)
+        self.opened_ms = self.clock.now_ms()
         self.db = kolk.Database(self.engine, self.engine.close, Rng(), clock=self.clock)
 
     def day(self, place):
@@ -187,7 +188,8 @@ class Partitions(RuleBasedStateMachine):
             assert self.auto.expires_ms(day) <= now_ms
         for day in left - {self.day(0)}:
             expires_ms = self.auto.expires_ms(day)
-            assert expires_ms + GRACE_MS > now_ms
+            # While the database was closed nobody could read: that much longer readers are waited for.
+            assert max(expires_ms, self.opened_ms) + GRACE_MS > now_ms
             assert expires_ms > now_ms or lagging or any(scan.pins(day) for scan in self.open_scans)
         self._forget_in_scans(self.model.keys() - left)
         self.model = {day: rows for day, rows in self.model.items() if day in left} | (
