@@ -16,6 +16,14 @@ class Checkpointed:
     schema_id: int
 
 
+class NothingDone(Exception):
+    """Carries a failure out of what would stop a bucket: it left nothing behind, and the bucket goes on."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Pending:
     """A put that waits for its pass. Guarded by the tablet's lock once it is queued."""
 

@@ -48,7 +48,7 @@ from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.expiry import Walk, look, unchanged
 from kolk.tablet.merged import Framed, Merged, fitting, framed, grouped
 from kolk.tablet.owning import NO_VIEWS, OwnerView, Owning
-from kolk.tablet.pending import Checkpointed, Pending, interrupted, stopped_by, told_apart
+from kolk.tablet.pending import Checkpointed, NothingDone, Pending, interrupted, stopped_by, told_apart
 from kolk.tablet.readers import Readers, values_between, values_of
 from kolk.tablet.records import counted, state_records
 from kolk.tablet.retention import Holder, log_floor
@@ -203,19 +203,15 @@ class Tablet:
             if isinstance(self._merger, Appender):
                 self._let_go(partial(self.log.clear, needed))
                 return self._published
-            refused: Exception | None = None
             with self._stopping_on_failure():
                 mark = self.log.mark()
                 try:
                     for frame in self._truncation():
                         self.log.append([frame])
-                except Exception as error:  # noqa: BLE001 - taken back, then raised
+                except Exception as error:
                     self.log.rollback(mark)
-                    refused = error
-                else:
-                    self._finish([], {}, clear=True)
-            if refused is not None:
-                raise refused
+                    raise NothingDone(error) from error
+                self._finish([], {}, clear=True)
             return self._published
 
     def expire(self, column: int, before_ms: int, after: bytes, rows: int) -> Walk:
@@ -413,14 +409,11 @@ class Tablet:
     def _let_go(self, frames: Callable[[], None]) -> None:
         """Let frames go from the log. If the disk is too full even for that, all is as it was."""
         self._kv.flush()  # the write tags of the frames that go; they would be found nowhere else
-        refused: DiskFull | None = None
         with self._stopping_on_failure():
             try:
                 frames()
             except DiskFull as error:
-                refused = error
-        if refused is not None:
-            raise refused
+                raise NothingDone(error) from error
 
     def _pass(self) -> None:
         """Serve those who wait, the first of them at least; who was served is done afterwards, whatever happens."""
@@ -514,17 +507,13 @@ class Tablet:
 
         All of it is guarded as one: an interrupt anywhere between must not leave frames that are never applied.
         """
-        refused: DiskFull | None = None
         with self._stopping_on_failure():
             try:
                 self._thinning.thin()
                 self.log.append(frames)
             except DiskFull as error:
-                refused = error
-            else:
-                self._finish(writes, writers, views)
-        if refused is not None:
-            raise refused
+                raise NothingDone(error) from error
+            self._finish(writes, writers, views)
 
     def _finish(
         self,
@@ -573,9 +562,12 @@ class Tablet:
 
     @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:
-        """After a failure here nobody knows what is on disk: refuse everything until recovery has looked."""
+        """After a failure here nobody knows what is on disk: refuse everything until recovery has looked. Unless it is
+        known that nothing is, see ``NothingDone``."""
         try:
             yield
+        except NothingDone as refused:
+            raise refused.error from refused.error.__cause__
         except BaseException as error:
             stopped, unknown = stopped_by(self.bucket, error)
             self._wants_recovery = stopped.retriable
