@@ -98,6 +98,26 @@ def test_a_scan_is_whole_however_it_was_read_by_a_task_that_gave_up(opened, give
     asyncio.run(main())
 
 
+def test_a_scan_that_mends_itself_is_whole_although_it_was_read_in_a_way_that_it_has_not(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(*range(COUNT)))
+            async with table.scan(["v"], resume="log") as scan:
+                await give_up(scan.to_arrow())
+                await taken(scan)
+                with pytest.raises(InvalidArgument, match="needs the whole result"):
+                    await anext(aiter(scan))
+
+                found = await scan.to_arrow()
+
+                assert found.schema == scan.schema
+                assert sorted(map(int, found["v"].to_pylist())) == list(range(COUNT))
+                assert (await scan.to_arrow()).num_rows == 0
+
+    asyncio.run(main())
+
+
 def test_rows_that_could_not_be_made_a_frame_are_still_there(opened):
     async def main():
         async with opened() as db:

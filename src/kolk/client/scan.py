@@ -89,7 +89,9 @@ class Scan:
         read is lost: a second call has it too.
         """
         if self._resumption is not None:
-            return self._whole(self._resumption).select(self.schema.names)
+            rows = self._whole(self._resumption).select(self.schema.names)
+            given_back, self._given_back = self._given_back, deque()
+            return pa.Table.from_batches([*given_back, *rows.to_batches()], self.schema)
         batches: list[pa.RecordBatch] = []
         try:
             batches.extend(self._batches())
