@@ -8,6 +8,7 @@ from tests.cli.output import lines
 import kolk
 from kolk.engine.database import Engine
 from kolk.model.grant import Grant
+from kolk.runtime.clock import SystemClock
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.server.run import Server
@@ -167,6 +168,24 @@ def test_a_doctor_finds_changes_that_are_in_no_snapshot(run, ok, folder):
 
     assert found["state"] == "warn"
     assert found["found"].endswith("are in none: late")
+
+
+def test_a_doctor_does_not_miss_changes_that_a_log_has_let_go_of(run, folder):
+    clock = ManualClock(now_ms=SystemClock().now_ms() - 60_000)
+    engine = Engine(Folder(folder), kolk.EngineConfig(durability="process"), clock=clock)
+    db = kolk.Database(engine, engine.close, Rng())
+    table = db.create_table("t", kolk.Schema([kolk.Column("id", "bigint")], "id"), options={"table.log.ttl": "1s"})
+    table.put([{"id": 1}])
+    table.take_snapshot()
+    clock.advance(seconds=30)
+    engine.tick()
+    assert table.describe()["offsets"] == {"0": {"start": 1, "end": 1}}
+    db.close()
+
+    done = run("doctor", folder)
+
+    assert done.exit_code == 0
+    assert findings(done)["snapshots"]["state"] == "ok"
 
 
 def test_a_doctor_finds_snapshots_that_cannot_be_used(run, ok, pages, folder):

@@ -6,7 +6,6 @@ last snapshot is says nothing, for one that nobody writes to needs no other. It 
 is not opened, because that would bring it up to the present one.
 """
 
-import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,13 +88,10 @@ def _newest(table: "Table") -> dict[str, int]:
 
 
 def _is_late(table: "Table", newest: dict[str, int], late_seconds: float) -> bool:
-    """Whether a change of so long ago is in no snapshot."""
-    then = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1_000 - late_seconds, datetime.UTC)
-    buckets = list(table.describe()["offsets"])  # pyright: ignore[reportArgumentType, reportCallIssue]
-    if not buckets:
-        return False
-    with table.changelog(start=then, buckets=buckets) as log:
-        return any(log.offsets.get(bucket, 0) > newest.get(bucket, 0) for bucket in buckets)
+    """Whether a change of so long ago is in no snapshot. What a log has let go of since is in one."""
+    then_ms = SystemClock().now_ms() - round(late_seconds * 1_000)
+    offsets = table.link.service.offsets_at(table.info.id, then_ms)
+    return any(offset > newest.get(bucket, 0) for bucket, offset in offsets.items())
 
 
 def _leases(db: "Database") -> Finding:
