@@ -3,10 +3,15 @@
 import gzip
 import io
 import json
+from collections import deque
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+import kolk
+from kolk.cli.inputs import Shape, opened
+from kolk.cli.values import csv_lines, json_lines
 
 ROWS = pa.table({"page": ["/", "/about", "/new"], "pv": [5, None, 7], "title": ["home", "about us", None]})
 
@@ -177,3 +182,52 @@ def test_long_values_are_put_in_pieces_that_a_server_takes(ok, run):
 
     assert done.exit_code == 0, done.stderr
     assert len(ok("scan", "big", "--columns", "id").splitlines()) == 20
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "json"])
+def test_of_a_file_with_large_rows_no_more_is_read_than_is_put_next(tmp_path, monkeypatch, format):
+    monkeypatch.setattr("kolk.cli.inputs.BLOCK_BYTES", 2**18)
+    monkeypatch.setattr("kolk.cli.inputs.PIECE_BYTES_MAX", 2**20)
+    schema = kolk.Schema([kolk.Column("id", "int"), kolk.Column("text", "string")], "id")
+    batches = [pa.record_batch({"id": [n], "text": [f"{n:04}" * 25_000]}, schema.arrow) for n in range(200)]
+    file = tmp_path / f"rows.{format}"
+    if format == "parquet":
+        pq.write_table(pa.Table.from_batches(batches), file, compression="none")
+    elif format == "arrow":
+        with pa.ipc.new_stream(file, schema.arrow) as writer:
+            deque(map(writer.write_batch, batches), maxlen=0)
+    else:
+        lines = csv_lines if format == "csv" else json_lines
+        file.write_bytes((b"id,text\n" if format == "csv" else b"") + b"".join(map(lines, batches)))
+
+    before = pa.total_allocated_bytes()
+    with opened(str(file), None) as source:
+        pieces, ids = source.pieces(Shape(known=schema.names, wanted=schema.columns), rows=50_000), []
+        for piece in pieces:
+            assert piece.nbytes <= 2**20
+            assert pa.total_allocated_bytes() - before < 2**23
+            ids += piece["id"].to_pylist()
+
+    assert ids == list(range(200))
+
+
+def test_rows_of_one_file_may_differ_in_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("kolk.cli.inputs.PIECE_BYTES_MAX", 2**20)
+    rows = pa.table({"id": range(1_000), "text": ["x" * 200_000] * 50 + ["x"] * 950})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+
+    with opened(str(tmp_path / "rows.parquet"), None) as source:
+        shape = Shape(known=["id", "text"], wanted=[kolk.Column("id", "bigint"), kolk.Column("text", "string")])
+        pieces = list(source.pieces(shape, rows=1_000))
+
+    assert max(piece.nbytes for piece in pieces) <= 2**20
+    assert pa.concat_tables(pieces).equals(rows)
+
+
+def test_a_line_that_never_ends_is_not_read_to_its_end(run, pages, monkeypatch):
+    monkeypatch.setattr("kolk.cli.inputs.LINE_BYTES_MAX", 1_000)
+
+    done = run("put", pages, "-i", "json", input="[" + '{"page": "/", "pv": 1},' * 100)
+
+    assert done.exit_code == 1
+    assert "line 1 has more than 1,000 bytes; it looks like a JSON array: write one object per line" in done.stderr

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ BLOCK_BYTES = 8 * 2**20
 PIECE_BYTES_MAX = 32 * 2**20
 """Most Arrow bytes in a piece, however few rows that are: a server takes messages of 64 MiB."""
 LINES_AT_ONCE = 10_000
+LINE_BYTES_MAX = 64 * 2**20
+"""Of JSON: a row of 4 MiB, however it is escaped, is shorter."""
+_PARQUET_ROWS_AT_ONCE = 65_536
 
 
 class InputFormat(StrEnum):
@@ -126,7 +131,7 @@ class Source:
         file = pq.ParquetFile(self._seekable())
         self._check_known(file.schema_arrow.names, shape)
         there = [column.name for column in shape.wanted if column.name in file.schema_arrow.names]
-        yield from file.iter_batches(batch_size=65_536, columns=there)
+        yield from file.iter_batches(batch_size=_rows_at_once(file.metadata), columns=there)
 
     def _arrow(self, shape: Shape) -> Iterator[pa.RecordBatch]:
         reader = _open_arrow(self._file)
@@ -179,20 +184,24 @@ class Source:
 
     def _json_objects(self) -> Iterator[list[dict[str, Any]]]:
         objects: list[dict[str, Any]] = []
-        for number, line in enumerate(self._file, 1):
+        size = 0
+        for number, line in enumerate(iter(partial(self._file.readline, LINE_BYTES_MAX + 1), b""), 1):
             if not line.strip():
                 continue
+            hint = "; it looks like a JSON array: write one object per line" if line.startswith(b"[") else ""
+            if len(line) > LINE_BYTES_MAX:
+                raise InvalidRows(f"{self.name}, line {number:,} has more than {LINE_BYTES_MAX:,} bytes{hint}")
             try:
                 one = DECODER.decode(line)
             except msgspec.DecodeError as error:
-                hint = "; it looks like a JSON array: write one object per line" if line.startswith(b"[") else ""
                 raise InvalidRows(f"{self.name}, line {number:,} is not JSON: {error}{hint}") from error
             if not isinstance(one, dict):
                 raise InvalidRows(f"{self.name}, line {number:,}: write one JSON object per line, one row each")
             objects.append(one)
-            if len(objects) == LINES_AT_ONCE:
+            size += len(line)
+            if len(objects) == LINES_AT_ONCE or size >= BLOCK_BYTES:
                 yield objects
-                objects = []
+                objects, size = [], 0
         if objects:
             yield objects
 
@@ -285,26 +294,37 @@ def _open_arrow(file: Any) -> Any:
     return pa.ipc.open_file(file if file.seekable() else pa.BufferReader(file.read()))
 
 
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    """How many rows of a Parquet file are read together: fewer of those that are large."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    row_bytes = sum(group.total_byte_size for group in groups) // max(metadata.num_rows, 1)
+    return min(_PARQUET_ROWS_AT_ONCE, max(1, BLOCK_BYTES // max(row_bytes, 1)))
+
+
 def _csv_reading() -> pc_csv.ReadOptions:
     return pc_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int, skip: int) -> Iterator[pa.Table]:
-    """Batches put together or cut, so that each piece but the last has just so many rows, or bytes enough."""
+    """Batches put together or cut, so that each piece but the last has just so many rows, or bytes enough. No more is
+    kept than one piece has, and a batch."""
     kept: list[pa.Table] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         if skip >= batch.num_rows:
             skip -= batch.num_rows
             continue
         kept.append(pa.Table.from_batches([batch.slice(skip)]))
-        count, skip = count + kept[-1].num_rows, 0
-        if count >= rows:
+        count, size, skip = count + kept[-1].num_rows, size + kept[-1].nbytes, 0
+        if count >= rows or size >= PIECE_BYTES_MAX:
             whole = _joined(kept)
             end = count - count % rows
+            if whole.slice(end).nbytes >= PIECE_BYTES_MAX:
+                end = count
             for start in range(0, end, rows):
                 yield from _cut(whole.slice(start, rows))
             kept, count = [whole.slice(end)], count - end
+            size = kept[0].nbytes
     if count:
         yield from _cut(_joined(kept))
 
@@ -315,9 +335,12 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
 
 
 def _cut(table: pa.Table) -> Iterator[pa.Table]:
-    parts = max(1, -(-table.nbytes // PIECE_BYTES_MAX))
-    size = max(1, -(-table.num_rows // parts))
-    yield from (table.slice(start, size) for start in range(0, table.num_rows, size))
+    """In halves, until each is small enough: rows are not of one size."""
+    if table.nbytes <= PIECE_BYTES_MAX or table.num_rows == 1:
+        yield table
+    else:
+        half = table.num_rows // 2
+        yield from chain(_cut(table.slice(0, half)), _cut(table.slice(half)))
 
 
 def _widened(schema: pa.Schema) -> pa.Schema:
