@@ -1,10 +1,15 @@
 """Rows come out of get and scan in every format, to stdout or a file."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from kolk.cli.formats import Format
+from kolk.cli.writers import writing
 
 PAGES = [{"page": "/", "pv": 1, "title": "home"}, {"page": "/about", "pv": 7, "title": None}]
 
@@ -78,6 +83,48 @@ def test_a_file_without_a_known_ending_needs_a_format(run, ok, pages, tmp_path):
 
     ok("scan", pages, "-o", tmp_path / "pages", "-f", "csv")
     assert (tmp_path / "pages").read_text().startswith("page,pv,title\n")
+
+
+def test_a_pipe_or_a_device_is_written_to_and_not_replaced(ok, pages, tmp_path):
+    pipe = tmp_path / "pages.csv"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(pipe.read_text)
+        ok("scan", pages, "-o", pipe)
+
+        assert text.result().startswith("page,pv,title\n/,1,home\n")
+    assert pipe.is_fifo()
+    assert list(tmp_path.glob("*.partial")) == []
+
+
+def test_a_link_stays_a_link_to_what_is_written(ok, pages, tmp_path):
+    file, link = tmp_path / "files" / "pages.csv", tmp_path / "newest.csv"
+    file.parent.mkdir()
+    link.symlink_to(file)
+
+    ok("scan", pages, "-o", link)
+
+    assert link.readlink() == file
+    assert file.read_text().startswith("page,pv,title\n")
+
+
+def test_a_folder_is_not_written_to(run, pages, tmp_path):
+    done = run("scan", pages, "-o", tmp_path, "-f", "csv")
+
+    assert done.exit_code == 1
+    assert "Is a directory" in done.stderr
+
+
+def test_large_rows_make_row_groups_of_a_few(tmp_path, monkeypatch):
+    monkeypatch.setattr("kolk.cli.writers.ROW_GROUP_BYTES", 1)
+    file = tmp_path / "pages.parquet"
+
+    with writing(Format.PARQUET, pa.schema([("n", pa.int64())]), file) as writer:
+        for number in range(3):
+            writer.write(pa.record_batch({"n": [number]}))
+
+    assert pq.read_metadata(file).num_row_groups == 3
+    assert pq.read_table(file)["n"].to_pylist() == [0, 1, 2]
 
 
 def test_a_file_in_a_folder_that_is_not_there_is_an_error(run, pages, tmp_path):

@@ -1,7 +1,8 @@
 """Record batches to stdout or a file, in the format that was asked for.
 
 All but ``table`` write as the batches come and keep at most one row group of Parquet, so that a scan of any size needs
-little memory. A file is written beside its name and takes it when it is whole: nobody finds half a file.
+little memory. A file is written beside its name and takes it when it is whole: nobody finds half a file. What is there
+under that name and is none, a device or a pipe, is written to and never replaced.
 """
 
 import os
@@ -21,6 +22,8 @@ from kolk.cli.notes import note
 from kolk.cli.values import csv_lines, json_lines, texts
 
 ROW_GROUP_ROWS = 122_880
+ROW_GROUP_BYTES = 128 * 2**20
+"""A row group ends here at the latest, however few rows that are."""
 
 
 class Writer(Protocol):
@@ -132,13 +135,14 @@ class Parquet:
         self._schema = schema
         self._file = pq.ParquetWriter(sink, schema, compression="zstd")
         self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See ``Writer``."""
         self._batches.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= ROW_GROUP_ROWS:
+        self._bytes += batch.nbytes
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
@@ -149,7 +153,7 @@ class Parquet:
 
     def _write_group(self) -> None:
         self._file.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=self._rows)
-        self._batches, self._rows = [], 0
+        self._batches, self._rows, self._bytes = [], 0, 0
 
 
 class Grid:
@@ -207,6 +211,11 @@ def writing(format: Format, schema: pa.Schema, output: Path | None = None) -> It
         with _writing_to(sys.stdout.buffer, format, schema) as writer:
             yield writer
         return
+    if output.exists() and not output.is_file():
+        with output.open("wb") as file, _writing_to(file, format, schema) as writer:
+            yield writer
+        return
+    output = output.resolve()  # so that a link stays one, to the new file
     partial = output.with_name(output.name + ".partial")
     try:
         with partial.open("wb") as file, _writing_to(file, format, schema) as writer:
