@@ -160,6 +160,8 @@ def test_durations_are_read_and_shown():
     assert moment_of("1970-01-01T00:00:10Z", 0).timestamp() == 10
     with pytest.raises(Misuse):
         seconds_of("soon")
+    with pytest.raises(Misuse, match="no place to start"):
+        moment_of("-999999999w", 0)
 
 
 def test_the_page_of_all_settings_is_current():

@@ -18,13 +18,12 @@ def seconds_of(text: str) -> int:
 
 def moment_of(text: str, now_ms: int) -> datetime.datetime:
     """The moment of an ISO 8601 time, in this machine's zone if it names none, or so long ago: ``-10m``."""
-    if text.startswith("-"):
-        return datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC) - datetime.timedelta(
-            seconds=seconds_of(text[1:])
-        )
     try:
+        if text.startswith("-"):
+            ago = datetime.timedelta(seconds=seconds_of(text[1:]))
+            return datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC) - ago
         return datetime.datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Misuse(
             f"{text!r} is no place to start; write earliest, latest, offsets such as"
             """ '{"0": 12}', a time such as 2026-11-15T12:00 or 2026-11-15T12:00Z, or how long ago, such as -10m"""

@@ -1,5 +1,6 @@
 """A scan of a log table: its last rows. It has no rows by key to pin, and its changelog holds all of it already."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ _COMMIT_TIMESTAMP = CHANGE_COLUMN_NAMES[2]
 
 
 class LastRows:
-    """See ``ScanPages``: one page, which is all there is. Confined to one reader."""
+    """See ``ScanPages``: all pages are there already. Confined to one reader."""
 
     def __init__(self, offsets: Mapping[str, int], rows: pa.Table) -> None:
         self.id = ""
@@ -29,14 +30,15 @@ class LastRows:
         self.pins: dict[str, int] | None = None
         self.is_consistent = True
         self.starts: dict[str, int] = {}
-        self._rows: pa.Table | None = rows
+        # One, unless it would be more than Arrow holds in one array.
+        self._left = deque(rows.combine_chunks().to_batches())
 
     def next(self) -> ScanPage | None:
         """See ``ScanPages``."""
-        rows, self._rows = self._rows, None
-        if rows is None or not rows.num_rows:
+        if not self._left:
             return None
-        return ScanPage(rows.combine_chunks().to_batches()[0], (), "", is_last=True)
+        batch = self._left.popleft()
+        return ScanPage(batch, (), "", is_last=not self._left)
 
     def close(self) -> None:
         """See ``ScanPages``; nothing is held."""
