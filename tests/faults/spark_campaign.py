@@ -75,6 +75,11 @@ class Size:
     kills: int
     server_kills: int
 
+    def batches(self, files_at_once: int) -> int:
+        """So many a query of files has at least. When a driver is killed between the log of its source and that of its
+        offsets, Spark makes one batch of two."""
+        return self.files // files_at_once - self.kills
+
 
 def planned(rng: random.Random, queries: list[Query], size: Size, batches: int) -> list[Fault]:
     """Faults over the batches that every query has at least, one after the other."""

@@ -84,7 +84,7 @@ def test_streams_are_exact_whatever_dies(tmp_path, server, db, name):
     queries = queries_of(ways, tmp_path)
     for query in queries:
         db.create_table(query.table, COPY if query.follows else SCHEMA, buckets=BUCKETS)
-    plan = planned(rng, queries, size, size.files // FILES_AT_ONCE)
+    plan = planned(rng, queries, size, size.batches(FILES_AT_ONCE))
     campaign = Campaign(tmp_path, server, queries, Faults.planned(tmp_path / "faults", plan))
 
     campaign.run(SEED, size.kills + 1)
@@ -112,7 +112,7 @@ def test_streams_are_exact_whatever_dies(tmp_path, server, db, name):
 
 @pytest.mark.parametrize(("ways", "size"), [(WAYS, SHORT), (WAYS[:1], LONG), (WAYS[1:], LONG)])
 def test_the_plan_has_faults_of_every_kind(tmp_path, ways, size):
-    queries, batches = queries_of(ways, tmp_path), size.files // FILES_AT_ONCE
+    queries, batches = queries_of(ways, tmp_path), size.batches(FILES_AT_ONCE)
 
     plan = planned(random.Random(1), queries, size, batches)
 
