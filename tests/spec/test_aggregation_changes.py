@@ -7,6 +7,7 @@ from tests.spec.merged import counting, rows_of, shown
 
 import kolk
 from kolk.errors import InvalidRows
+from kolk.testing.oracle import TableModel
 
 
 @pytest.fixture
@@ -165,3 +166,17 @@ def test_rows_that_only_go_make_no_partition(db):
 
     assert [partition.name for partition in table.partitions()] == ["day=a", "day=d"]
     assert rows_of(table) == [("a", 0, 0), ("a", 1, 0), *[("a", k, k) for k in range(2, 6)], ("d", 1, 1)]
+
+
+def test_a_sum_that_becomes_another_zero_has_changed_for_the_model_too(db):
+    """What has changed is judged by the bytes that are stored, and -0.0 has others than 0.0."""
+    schema = kolk.Schema([kolk.Column("k", "int"), kolk.Column("half", "double", agg="sum")], ["k"])
+    table = db.create_table("t", schema)
+    model = TableModel(schema, table.info.spec.options)
+    row = {"k": 1, "half": -0.0}
+
+    table.put([row])
+    table.retract([row])
+    expected = [kind for given in ("+I", "-D") for kind, _ in model.change([(given, row)])]
+
+    assert [kind for kind, *_ in shown(table)] == ["+I", "-U", "+U"] == expected

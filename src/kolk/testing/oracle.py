@@ -226,7 +226,7 @@ class TableModel:
         changes: list[Change] = []
         for key in sorted({*before, *self.rows}):
             old, new = before.get(key), self.rows.get(key)
-            if old == new:
+            if _exact(old) == _exact(new):
                 continue
             if old is not None and new is not None and self._options.changelog_image is ChangelogImage.FULL:
                 changes.append(("-U", old))
@@ -235,6 +235,13 @@ class TableModel:
             elif old is not None:
                 changes.append(("-D", old))
         return changes
+
+
+def _exact(row: Row | None) -> Row | None:
+    """A row that equals another only if both are stored alike, by which a change is judged: -0.0 is not 0.0."""
+    if row is None:
+        return None
+    return {name: struct.pack("<d", value) if isinstance(value, float) else value for name, value in row.items()}
 
 
 def _version(value: int | None) -> int:
