@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kolk.model.decimals import read_decimals
 from kolk.model.types import DataType, Kind
 
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
@@ -109,6 +110,8 @@ def _scalars(array: pa.Array, type: DataType) -> pa.Array:
             return stamps.cast(pa.timestamp(type.unit)).cast(type.arrow)
         case Kind.FLOAT | Kind.DOUBLE:
             return _finite(array, array.cast(type.arrow))
+        case Kind.DECIMAL:
+            return read_decimals(array, type.arrow)
         case _:
             return array.cast(type.arrow)
 

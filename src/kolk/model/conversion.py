@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from kolk.errors import InvalidRows, TooLarge
+from kolk.errors import InvalidInput, InvalidRows, TooLarge
+from kolk.model.decimals import rescaled
 from kolk.model.nested import bits_of, bounds_of, list_array, list_bounds, renamed, row_array, row_fields, validity_of
 from kolk.model.types import DataType, Kind, is_list
 
@@ -45,7 +46,7 @@ def array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
         if type.kind is Kind.FLOAT and pt.is_float64(array.type):
             return _to_float(array, type, name)
     except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidRows):
+        if isinstance(error, InvalidInput):
             raise
         raise InvalidRows(f"the column {name!r} is a {type}: {error}") from error
     return array
@@ -197,7 +198,7 @@ def converted(array: pa.Array, type: DataType, name: str) -> pa.Array:
         if pt.is_integer(array.type) and pt.is_decimal(wanted):
             # In two steps: Arrow wants room for every number of the integer type, though only these must fit.
             array = array.cast(pa.decimal128(_INTEGER_DIGITS, 0))
-        return array.cast(wanted)
+        return rescaled(array, wanted) if pt.is_decimal(wanted) else array.cast(wanted)
     except pa.ArrowException as error:
         raise InvalidRows(f"the column {name!r} is a {type}: {error}") from error
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kolk.errors import InvalidSchema
+from kolk.model.decimals import read_decimals
 from kolk.model.types import DataType, Kind
 
 DEFAULT_BYTES_MAX = 1_000
@@ -91,8 +92,6 @@ def _text_of(value: object, type: DataType, name: str) -> str:
         return value.isoformat(sep=" ")
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
     return str(value).lower()
 
 
@@ -116,6 +115,8 @@ def _parsed(text: str, type: DataType) -> pa.Array:
             if pc.is_inf(number)[0].as_py() and "inf" not in text.lower():
                 raise ValueError(text)
             return number
+        case Kind.DECIMAL:
+            return read_decimals(array, type.arrow)
         case Kind.TIME:
             # Arrow reads no times by themselves, but times of a day.
             return _parsed_moment(f"1970-01-01T{text}", pa.timestamp(type.unit)).cast(type.arrow)
