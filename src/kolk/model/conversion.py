@@ -41,7 +41,7 @@ def array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
         if type.kind is Kind.DECIMAL:
             values = [Decimal(value) if _is_int(value) else value for value in values]
         if type.kind in _TEMPORAL:
-            _check_moments(values, type, name)
+            values = _moments(values, type, name)
         array = pa.array(values)
         if type.kind is Kind.FLOAT and pt.is_float64(array.type):
             return _to_float(array, type, name)
@@ -90,8 +90,12 @@ def _to_float(array: pa.Array, type: DataType, name: str) -> pa.Array:
     return narrow
 
 
-def _check_moments(values: Sequence[Any], type: DataType, name: str) -> None:
-    """pyarrow would drop nanoseconds and the zones of times, and take times without a zone for UTC."""
+def _moments(values: Sequence[Any], type: DataType, name: str) -> list[Any]:
+    """The same points in time as pyarrow understands them everywhere: with the zone UTC, or none.
+
+    It would drop nanoseconds, far years of pandas and the zones of times, take times without a zone for UTC, and, where
+    the environment has PYARROW_IGNORE_TIMEZONE, what a clock shows in any zone.
+    """
     zones = {getattr(value, "tzinfo", None) is not None for value in values if isinstance(value, datetime.datetime)}
     if len(zones) > 1:
         raise InvalidRows(f"the column {name!r} mixes times with and without a zone")
@@ -102,6 +106,17 @@ def _check_moments(values: Sequence[Any], type: DataType, name: str) -> None:
             raise InvalidRows(f"the column {name!r} is a {type}, which has no zone")
 
 
+    return [_moment(value, name) if isinstance(value, datetime.datetime) else value for value in values]
+
+
+def _moment(value: datetime.datetime, name: str) -> datetime.datetime:
+    if value.year < datetime.MINYEAR or value.year > datetime.MAXYEAR:
+        raise InvalidRows(f"the column {name!r}: give years that Python has not in Arrow or datetime64 columns")
+    if value.tzinfo is None:
+        return value
+    if value.utcoffset() is None:
+        raise InvalidRows(f"the column {name!r} has a time in a zone without an offset")
+    return value.astimezone(datetime.UTC)
 def _nested_array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
     """Arrays, maps or rows; unlike scalars, of exactly their type, since that is made of their parts'."""
     validity = bits_of(np.array([value is not None for value in values], np.bool_))
