@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kolk.client import rows
 from kolk.client.rows import rows_batch
-from kolk.errors import InvalidRows
+from kolk.errors import InvalidRows, TooLarge
 from kolk.model.rows import checked_rows
 from kolk.model.schema import Column, Schema
 from kolk.testing.oracle import plain_rows
@@ -134,6 +135,30 @@ def test_chunks_with_a_dictionary_each_are_taken(type, chunks):
     assert taken(type, pa.table({"c": pa.chunked_array([], column.type)})) == []
 
 
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        ("tinyint", pa.array([1, 300, 2])),
+        ("decimal(2, 0)", pa.array([1, 300, 2])),
+        ("timestamp(0)", pa.array([0, 1, 10**6], pa.timestamp("us"))),
+        ("array<tinyint>", pa.array([[1], [300], [2]])),
+    ],
+)
+def test_a_value_of_a_dictionary_that_no_row_has_need_not_fit(type, values):
+    coded = pa.DictionaryArray.from_arrays(pa.array([1, 2, None, 0, 2], pa.int8()), values)[1:]
+    kept = [values[2].as_py(), None, values[0].as_py(), values[2].as_py()]
+
+    assert taken(type, pa.table({"c": coded})) == kept
+    with pytest.raises(InvalidRows, match=r"'c(\.item)?' is a"):
+        taken(type, pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1]), values)}))
+
+
+def test_a_category_that_was_filtered_away_need_not_fit():
+    frame = pd.DataFrame({"c": pd.Categorical([1, 300, 2])})
+
+    assert taken("tinyint", frame[frame["c"] != 300]) == [1, 2]
+
+
 def test_a_column_of_no_chunks_and_of_another_type_is_refused_by_name():
     with pytest.raises(InvalidRows, match="'c' is a string, got sparse_union"):
         taken("string", pa.table({"c": pa.chunked_array([], pa.sparse_union([pa.field("a", pa.int32())]))}))
@@ -205,6 +230,28 @@ def test_arrow_data_that_is_not_valid_is_refused_before_it_is_taken_apart():
 
     with pytest.raises(InvalidRows, match="not valid Arrow data"):
         taken("array<int>", pa.table({"c": bad}))
+
+
+@pytest.mark.parametrize(("type", "value"), [("string", "x"), ("bytes", b"x"), ("array<string>", ["x", "y"])])
+def test_more_text_than_one_array_has_room_for_is_too_large(monkeypatch, type, value):
+    """Two GiB of it are too many for a test: here Arrow does after two values what it does after two GiB."""
+    made = pa.array
+    monkeypatch.setattr(pa, "array", lambda values, *of: pa.chunked_array([made(values[:1]), made(values[1:])]))
+
+    with pytest.raises(TooLarge, match=r"'c.*' has more than 2 GiB; put it in pieces"):
+        taken(type, [{"c": value}] * 2)
+
+
+def test_a_frame_with_more_text_than_one_array_has_room_for_is_too_large(monkeypatch):
+    def fails(_arrays):
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    chunks = pd.arrays.ArrowExtensionArray(pa.chunked_array([["x"], ["y"]]))
+    monkeypatch.setattr(pa, "concat_arrays", fails)
+    monkeypatch.setattr(rows, "_CHUNK_BYTES_MAX", 1)
+
+    with pytest.raises(TooLarge, match="'c' has more than 2 GiB; put it in pieces"):
+        taken("string", pd.DataFrame({"c": chunks}))
 
 
 @given(st.data())

@@ -43,6 +43,8 @@ def array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
         if type.kind in _TEMPORAL:
             values = _moments(values, type, name)
         array = pa.array(values)
+        if isinstance(array, pa.ChunkedArray):
+            raise TooLarge(f"the column {name!r} has more than 2 GiB; put it in pieces")
         if type.kind is Kind.FLOAT and pt.is_float64(array.type):
             return _to_float(array, type, name)
     except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError) as error:
@@ -104,8 +106,6 @@ def _moments(values: Sequence[Any], type: DataType, name: str) -> list[Any]:
             raise InvalidRows(f"the column {name!r}: give nanoseconds in Arrow or datetime64 columns, not as objects")
         if isinstance(value, datetime.time) and value.tzinfo is not None:
             raise InvalidRows(f"the column {name!r} is a {type}, which has no zone")
-
-
     return [_moment(value, name) if isinstance(value, datetime.datetime) else value for value in values]
 
 
@@ -117,6 +117,8 @@ def _moment(value: datetime.datetime, name: str) -> datetime.datetime:
     if value.utcoffset() is None:
         raise InvalidRows(f"the column {name!r} has a time in a zone without an offset")
     return value.astimezone(datetime.UTC)
+
+
 def _nested_array_of(values: Sequence[Any], type: DataType, name: str) -> pa.Array:
     """Arrays, maps or rows; unlike scalars, of exactly their type, since that is made of their parts'."""
     validity = bits_of(np.array([value is not None for value in values], np.bool_))
@@ -204,7 +206,7 @@ def converted(array: pa.Array, type: DataType, name: str) -> pa.Array:
     if pt.is_null(array.type):
         return pa.nulls(len(array), wanted)
     if pt.is_dictionary(array.type):
-        return _taken(converted(array.dictionary, type, name), array.indices, name)
+        return _converted_dictionary(array, type, name)
     if type.is_nested:
         return _converted_nested(array, type, name)
     if not _same_family(array.type, wanted):
@@ -216,6 +218,17 @@ def converted(array: pa.Array, type: DataType, name: str) -> pa.Array:
         return rescaled(array, wanted) if pt.is_decimal(wanted) else array.cast(wanted)
     except pa.ArrowException as error:
         raise InvalidRows(f"the column {name!r} is a {type}: {error}") from error
+
+
+def _converted_dictionary(array: pa.DictionaryArray, type: DataType, name: str) -> pa.Array:
+    """Each value once; what no row has need not fit: pandas keeps categories whose rows were filtered away."""
+    values, places = array.dictionary, array.indices
+    try:
+        values = converted(values, type, name)
+    except InvalidRows:
+        used = places.unique().drop_null()
+        values, places = converted(_taken(values, used, name), type, name), pc.index_in(places, value_set=used)
+    return _taken(values, places, name)
 
 
 def _converted_nested(array: pa.Array, type: DataType, name: str) -> pa.Array:
