@@ -172,11 +172,11 @@ def _pages(keys: list[bytes], stored: Callable[[list[bytes]], pa.BinaryArray]) -
             size, found = 0, []
 
 
-def _unset(column: Column) -> pa.Scalar:
-    """What a column holds in a row that was made without it."""
+def _unset(column: Column) -> pa.Array:
+    """What a column holds in a row that was made without it; an array of one, since Python may have no such value."""
     if column.default is None:
-        return pa.scalar(None, column.type.arrow)
-    return default_values(column.default, column.type, 1)[0]
+        return pa.nulls(1, column.type.arrow)
+    return default_values(column.default, column.type, 1)
 
 
 def _unset_where(places: Mask, array: pa.Array, column: Column) -> pa.Array:
@@ -184,7 +184,7 @@ def _unset_where(places: Mask, array: pa.Array, column: Column) -> pa.Array:
     if not places.any():
         return array
     index = np.where(places, len(array), np.arange(len(array)))
-    return pa.concat_arrays([array, pa.array([_unset(column).as_py()], array.type)]).take(pa.array(index))
+    return pa.concat_arrays([array, _unset(column)]).take(pa.array(index))
 
 
 def _all_null(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
@@ -199,12 +199,11 @@ def _all_unset(rows: pa.RecordBatch, columns: Sequence[Column]) -> Mask:
     """Which rows have in all of these columns nothing but null or the default."""
     found = np.ones(rows.num_rows, np.bool_)
     for column in columns:
-        array, unset = rows.column(column.name), _unset(column)
+        array = rows.column(column.name)
         same = ~valid_mask(array)
-        if unset.is_valid and pa.types.is_nested(array.type):  # Arrow compares no nested values
-            same |= np.array([value == unset.as_py() for value in array.to_pylist()], np.bool_)
-        elif unset.is_valid:
-            is_nan = unset.as_py() != unset.as_py()  # the only value that is not itself
+        if column.default is not None:
+            unset = _unset(column)[0]
+            is_nan = column.type.is_floating and pc.is_nan(unset).as_py()
             equal = pc.is_nan(array) if is_nan else pc.equal(array, unset)
             same |= pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
         found &= same
