@@ -11,8 +11,10 @@ from kolk.errors import Corrupted
 from kolk.model.ids import TableId
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo, TableSpec
+from kolk.runtime.clock import WatchedClock
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.records import APPLIED, applied_offset, state_records
+from kolk.testing.clock import ManualClock
 from kolk.testing.strategies import schemas
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "records.json").read_text())
@@ -51,7 +53,7 @@ def test_a_record_that_is_none_is_refused(record):
 def test_a_buckets_own_records_are_those_of_the_format():
     writer = Writer().after(3, 10, now_ms=1_700_000_000_000).after(4, 12, now_ms=1_700_000_000_001)
 
-    records = Dedup({}).remember({5: writer}, now_ms=1_700_000_000_001)
+    records = Dedup({}, WatchedClock(ManualClock())).remember({5: writer}, now_ms=1_700_000_000_001)
 
     assert {name.hex(): value.hex() for name, value in records.items()} == GOLDEN["writer"]
     assert state_records(4711, None)[APPLIED].hex() == GOLDEN["applied"]

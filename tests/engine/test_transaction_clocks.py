@@ -90,3 +90,28 @@ def test_names_that_were_drawn_under_a_clock_that_was_ahead_go_once_they_are_kno
 
     assert tx.committed(table, events(1), app=f"{3:032x}").verdict is Verdict.COMMITTED
     assert {record.app for record in tx.transactions.commits.all()} == {f"{2:032x}", f"{3:032x}"}
+
+
+def test_a_clock_that_is_put_forward_lets_no_name_give_way_that_was_drawn_less_than_an_hour_ago(transaction_bench):
+    tx = transaction_bench(txn_apps_max=2)
+    table = tx.totals()
+    for shot in (1, 2):
+        tx.committed(table, events(1), app=f"{shot:032x}")
+    tx.clock.jump(YEARS_MS)
+
+    with pytest.raises(TooManyStagings, match="without a name"):
+        tx.committed(table, events(1), app=f"{3:032x}")
+    tx.clock.advance(seconds=3_601)
+
+    assert tx.committed(table, events(1), app=f"{3:032x}").verdict is Verdict.COMMITTED
+
+
+def test_names_that_were_drawn_an_hour_before_a_restart_give_way_at_once(transaction_bench):
+    tx = transaction_bench(txn_apps_max=2)
+    table = tx.totals()
+    for shot in (1, 2):
+        tx.committed(table, events(1), app=f"{shot:032x}")
+    tx.clock.advance(seconds=3_601)
+    tx.reopen()
+
+    assert tx.committed(tx.db.table("t"), events(1), app=f"{3:032x}").verdict is Verdict.COMMITTED

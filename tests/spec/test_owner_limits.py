@@ -263,6 +263,18 @@ def test_an_owner_that_has_let_go_is_forgotten_after_a_year(t):
     assert t.begin("a").record.committed == -1
 
 
+@pytest.mark.parametrize("is_reopened", [False, True], ids=["in use", "while nothing runs"])
+def test_an_owner_that_has_let_go_is_not_forgotten_because_the_clock_is_put_forward(t, is_reopened):
+    ended(t, "a")
+    t.rack.clock.jump(2 * 365 * 86_400_000)
+    if is_reopened:
+        t.rack.reopen()
+
+    t.engine.reap()
+
+    assert t.begin("a").record.committed == 0
+
+
 def test_an_owner_is_not_forgotten_while_it_has_something_to_hear_or_columns(t):
     """One that was taken back has to be told, however late; one that comes back has its year anew."""
     told = t.begin("told", ["pv"])

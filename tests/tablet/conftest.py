@@ -11,6 +11,7 @@ from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
 from kolk.model.options import TableOptions
 from kolk.model.schema import Column, Schema
+from kolk.runtime.clock import WatchedClock
 from kolk.runtime.disk import OsDisk
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
@@ -30,6 +31,7 @@ class Bench:
         self.folder = folder
         self.disk = disk or OsDisk()
         self.clock = ManualClock(now_ms=1_000_000)
+        self.watched = WatchedClock(self.clock)
         self.memory = KvMemory(block_cache_bytes=2**22, write_buffer_bytes=2**22)
         self.durability = Durability.MACHINE
         self.kv = Kv
@@ -43,7 +45,7 @@ class Bench:
             disk=self.disk,
             open_log=lambda path: Log.open(self.disk, path, self.durability, 4096),
             open_kv=partial(self.kv, memory=self.memory),
-            clock=self.clock,
+            clock=self.watched,
             signal=Signal(),
             copies=copies,
             guard=guard,

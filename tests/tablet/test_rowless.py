@@ -7,6 +7,7 @@ from tests.tablet.test_tablet import abandon, frames, put, rows, upsert
 
 from kolk.errors import DiskFull
 from kolk.model.ids import OwnerTag, PlainTag, TransactionTag
+from kolk.runtime.clock import WatchedClock
 from kolk.runtime.disk import OsDisk
 from kolk.storage.kv import Kv
 from kolk.storage.log import Log, PendingFrame
@@ -14,6 +15,7 @@ from kolk.tablet import recovery, thinning
 from kolk.tablet.changelog import read_changelog
 from kolk.tablet.dedup import Dedup, Writer
 from kolk.tablet.thinning import needed
+from kolk.testing.clock import ManualClock
 from kolk.testing.disk import LossyDisk
 
 
@@ -149,7 +151,7 @@ def test_a_replay_of_the_needed_frames_remembers_what_a_replay_of_all_does(tags)
 
 
 def remembered(frames) -> dict[int, Writer]:
-    dedup = Dedup({})
+    dedup = Dedup({}, WatchedClock(ManualClock()))
     for frame in frames:
         writers: dict[int, Writer] = {}
         recovery._note(frame.header, writers, dedup)

@@ -6,8 +6,9 @@ of them are in memory.
 
 A name that was drawn for one write is no application: nobody comes back under it but the very call that drew it, which
 asks again for minutes. Such names take no room of applications, which are never forgotten early. They have as much of
-their own, and when that is full the oldest of them go first, once they are done and an hour old. A clock that was ahead
-when one was written would keep it, and all that come after it, so an hour in this process will do as well.
+their own, and when that is full the oldest of them go first, once they are done and an hour old. The hour counts on the
+clock that does not jump: one that was ahead when a name was written would keep it, and all that come after it, and one
+that is put forward would let it go at once. Only of those that a start finds the wall clock says how old they are.
 
 When a write fails so that nobody knows what became of it, what is in memory is worth nothing until it was read again;
 and before that the number is written anew, because a write that failed may come back after a crash, unless a later one
@@ -31,7 +32,7 @@ from kolk.config import Durability, EngineConfig
 from kolk.errors import DiskFull, MetaBehindLog, MetaConflict, TooLarge, TooManyStagings
 from kolk.model.ids import BucketId, TableId
 from kolk.model.transaction import VERSION_MAX, CommitRecord
-from kolk.runtime.clock import Clock
+from kolk.runtime.clock import WatchedClock
 from kolk.runtime.disk import Disk
 from kolk.storage.meta import RECORD_BYTES_MAX, Meta
 
@@ -39,7 +40,7 @@ _ONE_SHOT = re.compile(r"[0-9a-f]{32}")
 """A name that was drawn for one write. One with dashes may be that of a streaming query, which lives for long."""
 _NUMBER, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _ONE_SHOT_MS = 7 * 86_400 * 1_000
-_ONE_SHOT_LEAST_MS = 3_600 * 1_000
+_ONE_SHOT_LEAST_SECONDS = 3_600.0
 """However many there are, one is kept for so long: whoever waits for the answer to a commit has given up by then."""
 _GOING_MAX = 100
 """So many at most go with one commit; more than one is over the limit only if that was lowered."""
@@ -49,7 +50,7 @@ class Commits:
     """All records. Thread-safe: one lock, also held while they are written; only meta's comes after it. That of an
     application's commits is the caller's business."""
 
-    def __init__(self, meta: Meta, config: EngineConfig, clock: Clock, disk: Disk, hint: str) -> None:
+    def __init__(self, meta: Meta, config: EngineConfig, clock: WatchedClock, disk: Disk, hint: str) -> None:
         """``hint`` is the path of the file with the number."""
         self._disk = disk
         self._hint = hint
@@ -58,7 +59,7 @@ class Commits:
         self._clock = clock
         self._lock = threading.Lock()
         # Guarded by _lock: the records of each application by key; the names that were drawn for one write, by their
-        # last commit, each with the moment from which it is known here; and the records that are not finished.
+        # last commit, each with the moment of that; and the records that are not finished.
         self._apps: dict[str, dict[str, CommitRecord]] = {}
         self._drawn: dict[str, float] = {}
         self._pending: dict[str, CommitRecord] = {}
@@ -191,12 +192,11 @@ class Commits:
 
     def reap(self) -> None:
         """Forget applications that have committed nothing for very long. Whose last commit has a time that is still to
-        come, because the clock was ahead, is kept for longer, and never too short."""
-        now_ms = self._clock.now_ms()
+        come, because the clock was ahead, is kept for longer, and nobody too short because it was put forward."""
         retention_ms = self._config.txn_app_retention_seconds * 1_000
         for record in self.all():
             kept_ms = min(retention_ms, _ONE_SHOT_MS) if _is_drawn(record.app) else retention_ms
-            if record.is_done and now_ms - record.timestamp_ms > kept_ms:
+            if record.is_done and self._clock.has_passed(kept_ms, record.timestamp_ms):
                 self._forget(record)
 
     # --- inside: all under the lock
@@ -214,19 +214,20 @@ class Commits:
     def _load(self) -> None:
         self._apps, self._drawn, self._pending = {}, {}, {}
         found = [(each.key, decode_record(each.value)) for each in self._meta.list(PREFIX)]
+        now_ms = self._clock.now_ms()
         for key, record in sorted(found, key=lambda each: each[1].csn):
-            self._show(key, record)
+            self._show(key, record, age_ms=max(now_ms - record.timestamp_ms, 0))
         self._csn = self._written_csn()
 
     def _written_csn(self) -> int:
         number = self._meta.get(CSN_KEY)
         return 0 if number is None else int(number.value)
 
-    def _show(self, key: str, record: CommitRecord) -> None:
+    def _show(self, key: str, record: CommitRecord, age_ms: int = 0) -> None:
         self._apps.setdefault(record.app, {})[key] = record
         if _is_drawn(record.app):
             self._drawn.pop(record.app, None)
-            self._drawn[record.app] = self._clock.monotonic()
+            self._drawn[record.app] = self._clock.monotonic() - age_ms / 1_000
         self._pending.pop(key, None)
         if not record.is_done:
             self._pending[key] = record
@@ -254,12 +255,11 @@ class Commits:
         going: list[CommitRecord] = []
         if over <= 0 or app in self._apps or not _is_drawn(app):
             return going
-        left, now_ms, now = min(over, _GOING_MAX), self._clock.now_ms(), self._clock.monotonic()
+        left, now = min(over, _GOING_MAX), self._clock.monotonic()
         for name, since in self._drawn.items():
-            records = self._apps[name].values()
-            is_new = any(now_ms - record.timestamp_ms <= _ONE_SHOT_LEAST_MS for record in records)
-            if is_new and (now - since) * 1_000 <= _ONE_SHOT_LEAST_MS:
+            if now - since <= _ONE_SHOT_LEAST_SECONDS:
                 break
+            records = self._apps[name].values()
             if all(record.is_done for record in records):
                 going += records
                 left -= 1

@@ -69,7 +69,7 @@ from kolk.model.scan import ScanInfo, ScanRequest
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
-from kolk.runtime.clock import Clock, SystemClock
+from kolk.runtime.clock import Clock, SystemClock, WatchedClock
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.handles import file_handles
@@ -105,7 +105,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         self._folder = folder
         # One for each table that anybody writes or follows, so that a put wakes its own followers only.
         self._signals: dict[TableId, Signal] = {}
-        self._clock = clock or SystemClock()
+        self._clock = WatchedClock(clock or SystemClock())
         self._zone = zone
         disk = disk or OsDisk()
         locks = LockTable(self._clock)

@@ -9,7 +9,7 @@ from kolk.config import EngineConfig
 from kolk.merge.append import Appender
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, TableId
-from kolk.runtime.clock import Clock
+from kolk.runtime.clock import WatchedClock
 from kolk.runtime.disk import Disk
 from kolk.storage.kv import Kv, KvMemory
 from kolk.storage.log import Log
@@ -46,7 +46,7 @@ class Opening:
         self,
         disk: Disk,
         config: EngineConfig,
-        clock: Clock,
+        clock: WatchedClock,
         open_kv: OpenKv,
         signal_of: Callable[[TableId], Signal],
         guard_of: Callable[[TableId], Guard],

@@ -55,7 +55,7 @@ from kolk.model.owner import (
     shown,
 )
 from kolk.model.table import TableInfo
-from kolk.runtime.clock import Clock
+from kolk.runtime.clock import WatchedClock
 from kolk.storage.meta import Meta, MetaChange
 from kolk.tablet.owning import OwnerView, check_unowned, conflict_of, current_lock
 
@@ -73,7 +73,7 @@ class Owners:
         meta: Meta,
         locks: LockTable,
         buckets: OwnedBuckets,
-        clock: Clock,
+        clock: WatchedClock,
         config: EngineConfig,
         newest: Callable[[TableId], TableInfo],
         tables: Sequence[TableInfo],
@@ -252,13 +252,14 @@ class Owners:
         cannot be taken back is tried again after as long."""
         now = self._clock.monotonic()
         before = now - self._config.owner_abandon_seconds
-        before_ms = self._clock.now_ms() - self._config.owner_retention_seconds * 1_000
+        kept_ms = self._config.owner_retention_seconds * 1_000
         for record in list(self._records.values()):
             lock = self.locks.of(record.table).get(record.number)
             try:
                 if lock is None or lock.expires > before:
                     self._tried.pop(record.number, None)
-                    if lock is None and not record.evicted and record.used_ms < before_ms:
+                    is_done = lock is None and not record.evicted
+                    if is_done and self._clock.has_passed(kept_ms, record.used_ms):
                         self._forget_idle(record)
                 elif self._tried.get(record.number, before) <= before:
                     self._tried[record.number] = now

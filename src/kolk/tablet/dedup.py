@@ -4,7 +4,8 @@ A plain put carries its writer's random id and the writer's own count of puts. O
 counts are kept with the end offsets they were answered with. The entry is written to the KV in the same batch
 as the rows, and it is rebuilt from frame tags when the log is replayed, so a retry is recognised across a
 restart too. Of a known writer nothing is guessed: a put at or below its newest forgotten count is refused. A writer
-that was idle for a week is forgotten altogether.
+that was idle for a week is forgotten altogether. While the clock may be wrong about that, see ``WatchedClock``, those
+that were last used are kept nevertheless.
 
 Record: name ``w`` + writer (16 bytes); value ``i64 forgotten | i64 last use, ms | (i64 seq, i64 end) ...``.
 """
@@ -16,10 +17,14 @@ from dataclasses import dataclass
 
 from kolk.errors import StaleTag
 from kolk.model.ids import PlainTag
+from kolk.runtime.clock import WatchedClock
 
 KEPT_PER_WRITER = 5
 WRITER_IDLE_MS_MAX = 7 * 24 * 3600 * 1000
 WRITERS_MAX = 100_000
+WRITERS_DOUBTED_MAX = 10_000
+"""Of more than so many those that look idle go, whatever the clock is worth: where processes live for minutes only it
+is never believed, and every one of them has a writer of its own."""
 RECORD = b"w"
 _NONE_FORGOTTEN = -1
 _HEAD = struct.Struct("<qq")
@@ -57,7 +62,8 @@ class Writer:
 class Dedup:
     """The writers of one bucket, the longest idle first. Guarded by the tablet's lock."""
 
-    def __init__(self, records: Mapping[bytes, bytes]) -> None:
+    def __init__(self, records: Mapping[bytes, bytes], clock: WatchedClock) -> None:
+        self._clock = clock
         writers = {int.from_bytes(name[len(RECORD) :]): _decoded(value) for name, value in records.items()}
         self._writers = OrderedDict(sorted(writers.items(), key=lambda item: item[1].used_ms))
 
@@ -74,11 +80,17 @@ class Dedup:
             records[_name(number)] = _encoded(writer)
         while self._writers:
             number, writer = next(iter(self._writers.items()))
-            if now_ms - writer.used_ms <= WRITER_IDLE_MS_MAX and len(self._writers) <= WRITERS_MAX:
+            if len(self._writers) <= self._room(writer, now_ms):
                 break
             del self._writers[number]
             records[_name(number)] = None
         return records
+
+    def _room(self, longest_idle: Writer, now_ms: int) -> int:
+        """How many writers there may be without forgetting this one."""
+        if now_ms - longest_idle.used_ms <= WRITER_IDLE_MS_MAX:
+            return WRITERS_MAX
+        return 0 if self._clock.has_passed(WRITER_IDLE_MS_MAX, longest_idle.used_ms) else WRITERS_DOUBTED_MAX
 
 
 def _name(writer: int) -> bytes:

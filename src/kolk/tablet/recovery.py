@@ -23,7 +23,7 @@ from kolk.merge.changes import KvWrites, change_schema, writes_of
 from kolk.merge.engine import Merger
 from kolk.model.ids import BucketId, PlainTag, TransactionTag
 from kolk.model.snapshot import Snapshot
-from kolk.runtime.clock import Clock
+from kolk.runtime.clock import WatchedClock
 from kolk.runtime.disk import Disk
 from kolk.storage.kv import DAMAGED, Kv
 from kolk.storage.log import Log
@@ -91,7 +91,7 @@ def open_tablet(
     disk: Disk,
     open_log: Callable[[str], Log],
     open_kv: Callable[[Path], Kv],
-    clock: Clock,
+    clock: WatchedClock,
     signal: Signal,
     copies: Copies | None = None,
     guard: Guard = dict,
@@ -102,9 +102,9 @@ def open_tablet(
     kv: Kv | None = None
     try:
         kv = _open_kv(folder / "kv", log, merger, disk, open_kv, copies or NoCopies())
-        dedup = Dedup(kv.records(WRITER_RECORD))
+        dedup = Dedup(kv.records(WRITER_RECORD), clock)
         owning = Owning(kv.records(OWNER_RECORD), guard)
-        rows, csn = _replay(log, kv, merger, dedup, owning)
+        rows, csn = _replay(log, kv, merger, dedup, owning, clock.now_ms())
         return Tablet(bucket, merger, log, kv, dedup, clock, signal, rows, csn, owning)
     except BaseException:
         if kv is not None:
@@ -173,7 +173,9 @@ def _own_kv(folder: Path, log: Log, open_kv: Callable[[Path], Kv], *, is_log: bo
         raise
 
 
-def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup, owning: Owning) -> tuple[int | None, int]:
+def _replay(
+    log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup, owning: Owning, now_ms: int
+) -> tuple[int | None, int]:
     """Do again what the KV lacks; the answer is how many rows there are then, and the last transaction's number."""
     applied = applied_offset(kv.records(APPLIED))
     if applied > log.end:
@@ -191,7 +193,9 @@ def _replay(log: Log, kv: Kv, merger: Merger | Appender, dedup: Dedup, owning: O
             _note(header, writers, dedup)
             views |= owning.after(header.tag, header.base_offset, header.end_offset, views)
             csn = max(csn, frame.header.tag.csn) if isinstance(frame.header.tag, TransactionTag) else csn
-        records = dedup.remember(writers, frames[-1].header.timestamp_ms) | owning.replayed(views)
+        # Writers were as idle then as this tells; after a clock that was ahead a log goes on with times to come.
+        then_ms = min(frames[-1].header.timestamp_ms, now_ms)
+        records = dedup.remember(writers, then_ms) | owning.replayed(views)
         writes = [_writes(frame, merger) for frame in frames]
         rows = counted(rows, writes)
         kv.apply(writes, {**records, **state_records(frames[-1].header.end_offset, rows, csn)})
