@@ -7,7 +7,7 @@ from tests.spec.owned import TTL, Rack
 
 import kolk
 from kolk.engine.database import Engine
-from kolk.errors import ColumnLockConflict, KolkError
+from kolk.errors import ColumnLockConflict, CommitMismatch, DiskFull, KolkError, OwnerRolledBack
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.faults import Call, FailingDisk
@@ -82,3 +82,136 @@ def test_h23_a_bucket_that_has_stopped_keeps_the_columns_and_nobody_from_other_o
     t.begin()
 
     t.check(every(pv=1) | {keys[0]: {"pv": 1, "title": "x"}})
+
+
+def half_written(rack):
+    """A table whose owner has committed an epoch, and written another one to both buckets; its time is up."""
+    t = rack.create()
+    a = t.begin()
+    a.put(every(pv=1))
+    a.commit()
+    a.put(every(pv=10), 1)
+    return t, a
+
+
+def test_h23_h24_an_eviction_that_was_broken_off_is_told_to_who_resumes(rack):
+    """One bucket is taken back and the other is not: the epoch must not be taken for whole."""
+    t, _ = half_written(rack)
+    rack.clock.advance(seconds=TTL)
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        t.begin("b")
+    rack.disk.heal()
+
+    with pytest.raises(OwnerRolledBack):
+        t.begin(resume_epoch=1)
+    rack.reopen()
+    with pytest.raises(OwnerRolledBack):
+        t.begin(resume_epoch=1)
+
+    assert t.begin().record.committed == 0
+    t.check(every(pv=1))
+
+
+def test_h24_a_begin_that_was_broken_off_is_told_to_who_resumes(rack):
+    """It had begun to take the epoch back that somebody takes for finished later."""
+    t, _ = half_written(rack)
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        t.begin()
+    rack.disk.heal()
+
+    with pytest.raises(OwnerRolledBack):
+        t.begin(resume_epoch=1)
+
+    t.begin()
+    t.check(every(pv=1))
+
+
+def test_h24_a_resumption_that_was_broken_off_can_be_made_again(rack):
+    """What is taken back is only what came after the epoch that it resumes at."""
+    t, a = half_written(rack)
+    a.put(every(pv=100), 2)
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        t.begin(resume_epoch=1)
+    rack.disk.heal()
+
+    assert t.begin(resume_epoch=1).record.committed == 1
+    t.check(every(pv=11))
+
+
+def test_h23_a_leaving_that_was_broken_off_is_finished_when_it_is_tried_again(rack):
+    """A client that tries again by itself has the fence that it had."""
+    t, a = half_written(rack)
+    for _ in range(2):
+        rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+        with pytest.raises(DiskFull):
+            a.rest()
+        rack.disk.heal()
+
+    a.rest()
+
+    t.check(every(pv=1))
+    assert not rack.db.locks()
+    t.put([{"k": 0, "pv": 1}], columns=["pv"])
+    with pytest.raises(OwnerRolledBack):
+        t.begin(resume_epoch=1)
+
+
+def test_h23_a_writer_whose_end_failed_can_be_closed_again(rack):
+    t = rack.create()
+    w = t.table.writer("a", ["pv"])
+    w.put([{"k": key, "pv": 1} for key in KEYS])
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        w.close()
+    rack.disk.heal()
+
+    w.close()
+    w.close()
+
+    t.check({})
+    assert not rack.db.locks()
+
+
+def test_h20_a_writer_before_a_broken_begin_does_not_release_what_was_committed(rack):
+    """Its successor has the next fence, though nobody was told: forgotten, what it has committed would count twice."""
+    t, old = half_written(rack)
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        t.begin()
+    rack.disk.heal()
+
+    assert not t.service.release_owner(t.table.info.id, "a", old.record.fence)
+
+    assert t.begin().record.committed == 0
+
+
+@pytest.mark.parametrize("since", ["nothing", "a restart", "a restart and a put"])
+def test_h34_an_attempt_that_was_half_taken_back_is_not_committed(rack, since):
+    """A copy began in its place, took back some of its rows, and died."""
+    t = rack.create(buckets=1)
+    z = t.begin()
+    z.put({1: {"pv": 10}})
+    z.commit()
+    a = t.begin(attempt="run")
+    one = a.begin_task(1, 0)
+    a.put({1: {"pv": 1}, 2: {"pv": 5}}, 1, seq=1, ticket=one.ticket)
+    two = a.begin_task(1, 0)
+    rack.disk.fail_next(Call.WRITE, errno.ENOSPC, after=1, within="/log/")
+    with pytest.raises(DiskFull):
+        a.put({1: {"pv": 1}}, 1, seq=1, ticket=two.ticket)
+    rack.disk.heal()
+    last = 1
+    if "restart" in since:
+        rack.reopen()
+    if "put" in since:  # after a restart nobody knows that there was a copy
+        last = 2
+        a.put({3: {"pv": 1}}, 1, seq=last, ticket=one.ticket)
+
+    with pytest.raises(CommitMismatch):
+        a.commit_tasks(1, {"0": (one.ticket, last)}, unsealed=True)
+
+    t.begin()
+    t.check({1: {"pv": 10}})

@@ -64,7 +64,7 @@ class Writer:
         self._seqs: dict[int, dict[str, int]] = {}
         self._unsure: tuple[int, int] | None = None
         self._lost: KolkError | None = None
-        self._is_over = False
+        self._is_over, self._has_columns = False, True
         self._ticker = Ticker(
             partial(_turn, weakref.ref(self)),
             seconds=claim.ttl_seconds / _TURNS,
@@ -160,11 +160,12 @@ class Writer:
     def close(self) -> None:
         """Take back what is not committed, and let the columns go. Idempotent; of a table that was dropped nothing is
         left to do."""
-        if not self._is_over:
-            self._end()
-            if self._lost is None or isinstance(self._lost, LockExpired):  # then perhaps nobody took over
-                with suppress(TableNotFound):
-                    self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
+        self._end()
+        is_ours = self._lost is None or isinstance(self._lost, LockExpired)  # then perhaps nobody took over
+        if self._has_columns and is_ours:
+            with suppress(TableNotFound):
+                self._link.service.rest_owner(self._record.table, self._record.number, self._record.fence)
+        self._has_columns = False  # if that failed it can be called again
 
     def detach(self) -> None:
         """Stop here, as if the process had died: nothing is taken back, nothing is let go, and the lock is not renewed
@@ -172,6 +173,7 @@ class Writer:
         checkpoint, or whose commit to another table, may have decided an epoch that is not committed here; closing
         would take that back. Idempotent, also after ``close``; nothing is left to do at the end of a block."""
         self._end()
+        self._has_columns = False
 
     def release(self) -> None:
         """Close, and forget the owner with all that it has committed: the rows stay, its name begins anew."""
@@ -179,6 +181,7 @@ class Writer:
         record = self._record
         with suppress(TableNotFound):
             self._link.service.release_owner(record.table, record.name, record.fence, number=record.number)
+        self._has_columns = False
 
     def __enter__(self) -> "Writer":
         return self

@@ -40,6 +40,7 @@ def encode_owner(record: OwnerRecord) -> bytes:
             "past": record.past,
             "tickets": record.tickets,
             "restored": record.is_restored,
+            "undoing": record.is_undoing,
             "used_ms": record.used_ms,
         }
     )
@@ -67,6 +68,7 @@ def decode_owner(value: bytes) -> OwnerRecord:
             past=tuple(found["past"]),
             tickets=found["tickets"],
             is_restored=found["restored"],
+            is_undoing=found.get("undoing", False),  # older ones were written without it
             used_ms=found["used_ms"],
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:

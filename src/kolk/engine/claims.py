@@ -39,7 +39,7 @@ def check_known(known: OwnerRecord, claim: Claim) -> None:
             f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is committed here, which cannot be taken"
             " back; begin without resume_epoch, and go on after that"
         )
-    if known.is_set_back:
+    if known.is_set_back or known.is_undoing:
         raise OwnerRolledBack(
             f"{known.name!r} resumes at epoch {epoch}, but {known.committed} is what is committed here: what came after"
             " was taken back, or came after the backup that this is of. Begin without resume_epoch, and write it again"

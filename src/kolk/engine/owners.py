@@ -8,11 +8,12 @@ leaves:
                                                                                 fenced, and still to be taken back
 2. write the record with the new fence                                           nobody writes; begin again
 3. publish the lock, and pass through every open bucket's lock once              the same
-4. undo every bucket, with the columns that the record had                       some are undone; the next begin goes on
+4. write that it is undoing, and undo every bucket, with the columns it had      some are undone; the next begin goes on
 5. write the columns that are asked for, publish, answer                         begun
 
-To evict is: write the next fence, publish, pass through, undo, and write that it was evicted. So nobody with an old
-fence ever finds changes of its own half taken back.
+To evict is: write the next fence, and that it is being evicted; publish, pass through, undo, and write that it is. So
+nobody with an old fence ever finds changes of its own half taken back, and nobody who comes back takes for committed
+(``resume_epoch``) what is being taken back, however that was broken off.
 
 The locks of a table are one value that is replaced whole (``kolk.engine.lock_table``). Buckets look at it under their
 own lock, so passing through that lock once makes sure that what was judged by an older value is over.
@@ -137,7 +138,8 @@ class Owners:
             if known is not None and not known.has_columns:
                 record = replace(record, columns=columns)  # there is nothing to take back with the old ones
             self._recover(info, record, columns, claim, on_progress)
-            record = replace(self._records[info.id, claim.owner], columns=columns, attempt=claim.attempt)
+            record = self._records[info.id, claim.owner]
+            record = replace(record, columns=columns, attempt=claim.attempt, is_undoing=False)
             self.store(record)
             self.locks.publish(record)
             self.tally.add(begun=1)
@@ -197,7 +199,7 @@ class Owners:
         with self._still(info.id), self._mutex(info.id, number):
             record = self._numbered(info.id, number)
             # Also if its time was up, and its columns were free: after a restart it would have them again.
-            if record is not None and record.fence == fence and record.has_columns:
+            if record is not None and is_of(record, fence) and record.has_columns:
                 self._withdrawn(info, record)
 
     def release(
@@ -456,16 +458,18 @@ class Owners:
         was anything: then it is told so when it comes back and takes it for committed."""
         self.locks.fence(record)
         self.buckets.pass_through(info)
-        is_dirty = self.buckets.is_dirty(info, record)
-        if is_dirty:
-            # Durably before anything is taken back: after a crash the old fence must not go on with what is left.
-            record = replace(record, fence=record.fence + 1)
+        is_set_back = record.is_undoing or self.buckets.is_dirty(info, record)
+        if is_set_back and not record.evicted:  # else this was begun before, and broken off
+            # Durably before anything is taken back: after a crash the old fence must not go on with what is left, nor
+            # its owner come back and take it for whole.
+            record = replace(record, fence=record.fence + 1, evicted=True, is_undoing=True)
             self.store(record)
             self.locks.fence(record)
+        if is_set_back:
             self.buckets.undo(info, record)
-        self.store(replace(record, evicted=is_dirty, is_resting=not is_dirty))
+        self.store(replace(record, is_resting=not is_set_back, is_undoing=False))
         self.locks.withdraw(record)
-        return is_dirty
+        return is_set_back
 
     def _renumbered(self, known: OwnerRecord, claim: Claim) -> OwnerRecord:
         """The record with the next fence. It has no token before what is left of earlier runs is taken back."""
@@ -479,6 +483,7 @@ class Owners:
             attempt="",
             past=known.over,
             is_restored=False,
+            is_undoing=known.is_undoing or known.is_set_back,
         )
 
     def _made(self, info: TableInfo, claim: Claim, columns: tuple[int, ...] | None) -> OwnerRecord:
@@ -506,9 +511,13 @@ class Owners:
         # Nobody writes what it had, nor what it asks for.
         self.locks.publish(replace(record, columns=union_of(record.columns, columns)), is_recovering=True)
         self.buckets.pass_through(info)
+        known = record
         if claim.resume_epoch is not None and claim.resume_epoch > record.committed:
             # The job has kept a commit that it did not come to tell of.
             record = replace(record, committed=claim.resume_epoch, committed_fence=record.fence - 1)
+        if self.buckets.is_dirty(info, record):
+            record = replace(record, is_undoing=True)
+        if record != known:
             self.store(record)
         self.buckets.undo(info, record, on_progress)
 

@@ -71,13 +71,16 @@ class OwnerRecord:
     """How many tickets its tasks were given."""
     is_restored: bool = False
     """Whether it came out of a backup, and has not begun since."""
+    is_undoing: bool = False
+    """Whether it is being taken back to its commit point, or was not to the end: by a beginning, or, if it is evicted
+    too, by whatever lets its columns go. Nobody has been given its fence then."""
     used_ms: int = 0
     """When it last began, committed or let its columns go."""
 
     @property
     def has_columns(self) -> bool:
         """Whether anybody else must leave its columns alone."""
-        return not self.evicted and not self.is_resting
+        return self.is_undoing or not (self.evicted or self.is_resting)
 
     @property
     def is_set_back(self) -> bool:

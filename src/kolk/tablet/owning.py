@@ -40,13 +40,15 @@ RECORD = b"o"
 _KEPT_PUTS = 5
 _EPOCHS_MAX = 10_000
 """Epochs of one owner in one bucket that are not committed: the view names each, and is written with every put."""
+TORN = -1
 NO_VIEWS: Mapping[int, "OwnerView"] = MappingProxyType({})
 Guard = Callable[[], Locks]
 """The locks of a bucket's table, as they are now."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
-    """What a bucket has of one epoch: where it begins, and its last put."""
+    """What a bucket has of one epoch: where it begins, and its last put; that is ``TORN`` if something of it was taken
+    back, so that no commit finds the put that it names."""
 
     epoch: int
     first: int
@@ -94,11 +96,17 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
         before = next((each for each in own if each.epoch == tag.epoch), None)
         epochs = [each for each in own if each.epoch != tag.epoch and each.epoch > committed]
         last = max(tag.seq, before.seq) if same and before is not None else tag.seq
+        last = TORN if before is not None and before.seq == TORN else last
         epochs.append(Epoch(tag.epoch, base if before is None else before.first, last))
         highest = max(self.highest, tag.epoch) if tag.fence == self.fence else tag.epoch
         return OwnerView(
             self.since, tag.fence, tag.ticket, highest, tuple(epochs), kept, tag.sealed or (same and self.sealed)
         )
+
+    def torn(self) -> "OwnerView":
+        """The view while what is beyond the commit point is taken back: some of it is gone, and it is not told what."""
+        epochs = tuple(msgspec.structs.replace(each, seq=TORN) for each in self.epochs)
+        return msgspec.structs.replace(self, epochs=epochs, kept=(), sealed=False)
 
     def undone(self, end: int, fence: int) -> "OwnerView":
         """The view after everything beyond the commit point was taken back."""
@@ -204,8 +212,9 @@ class Owning:
             # Whoever has no columns has left nothing to take back; only a replay finds frames of it.
             committed = EPOCH_MAX if lock is None else lock.record.committed
             return {tag.owner: (views.get(tag.owner) or self.view(tag.owner)).after(tag, base, end, committed)}
-        if isinstance(tag, UndoTag) and tag.done:
-            return {tag.owner: self.view(tag.owner).undone(end, tag.fence)}
+        if isinstance(tag, UndoTag):
+            view = views.get(tag.owner) or self.view(tag.owner)
+            return {tag.owner: view.undone(end, tag.fence) if tag.done else view.torn()}
         return {}
 
     def _dirty(self) -> Iterator[tuple[OwnerRecord, int]]:

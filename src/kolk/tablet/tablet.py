@@ -310,7 +310,8 @@ class Tablet:
         found = corrections(self.bucket, self.log, self._kv, self._merger, record, start, self._published)
         for changes, keys in found:
             if changes.count:
-                self._commit([self._frame(tag, changes, self._clock.now_ms())], [changes.writes], {})
+                views = self._owning.after(tag, self._published, self._published + changes.count, {})
+                self._commit([self._frame(tag, changes, self._clock.now_ms())], [changes.writes], {}, views)
             undone += keys
         tag = UndoTag(record.number, record.fence, done=True)
         views = self._owning.after(tag, self._published, self._published, {})
