@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kolk.errors import Corrupted, MetaConflict
+from kolk.errors import Busy, Closed, Corrupted, MetaConflict
 from kolk.storage.meta import ABSENT, Meta, MetaChange
 
 KEYS = st.sampled_from(["a", "a/1", "a/2", "b"])
@@ -61,6 +61,46 @@ def test_one_of_many_racing_writers_wins_each_round(meta):
         thread.join()
 
     assert len(wins) == len(set(wins)) == meta.get("k").version - 1
+
+
+class InterruptedMeta(Meta):
+    """One whose writes a signal handler interrupts after their first change."""
+
+    handler = None
+
+    def _apply(self, change):
+        super()._apply(change)
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
+
+
+def test_what_is_closed_in_the_middle_of_a_write_has_nothing_of_it(tmp_path):
+    meta = InterruptedMeta(tmp_path / "m")
+    meta.handler = meta.close
+
+    with pytest.raises(Closed):
+        meta.write([MetaChange("a", b"", ABSENT), MetaChange("b", b"", ABSENT)])
+
+    meta = Meta(tmp_path / "m")
+    assert meta.list("") == []
+    meta.close()
+
+
+def test_a_write_in_the_middle_of_another_is_refused_and_leaves_that_alone(tmp_path):
+    meta, told = InterruptedMeta(tmp_path / "m"), []
+
+    def write():
+        with pytest.raises(Busy) as refused:
+            meta.write([MetaChange("c", b"", ABSENT)])
+        told.append(refused.value)
+
+    meta.handler = write
+    meta.write([MetaChange("a", b"", ABSENT), MetaChange("b", b"", ABSENT)])
+
+    assert len(told) == 1
+    assert [record.key for record in meta.list("")] == ["a", "b"]
+    meta.close()
 
 
 def test_records_survive_a_reopen(tmp_path):

@@ -70,6 +70,7 @@ from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.write import Write
 from kolk.runtime.clock import Clock, SystemClock, WatchedClock
+from kolk.runtime.closing import Closing
 from kolk.runtime.disk import Disk, OsDisk
 from kolk.runtime.folder import Folder
 from kolk.runtime.handles import file_handles
@@ -142,6 +143,7 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         self.backups = self._opened_backups(disk, gate, rng or Rng())
         self._lives, self._expiry, self._retention = self._rounds()
         self._closed = False
+        self._closing = self._ends()
         self.transactions.recover()
 
     @property
@@ -429,23 +431,10 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         return {"id": table, **described_for_people(info), "ddl": to_ddl(info), **partitions, "offsets": offsets}
 
     def close(self) -> None:
-        """Flush and close everything. Idempotent."""
-        if self._closed or os.getpid() != self._folder.pid:
-            return
-        self._closed = True
-        self.scans.sessions.close()
-        self.stop_taking()
-        self.transactions.stagings.close()
-        self.backups.close()
-        self._leases.close()
-        self._taking.close()
-        try:
-            self._tablets.close()
-        finally:
-            self._meta.close()
-            self._folder.close()
-            for signal in list(self._signals.values()):
-                signal.notify()
+        """Flush and close everything. Idempotent; whatever fails or is interrupted, nothing stays open."""
+        if os.getpid() == self._folder.pid:
+            self._closed = True
+            self._closing.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the folder's handle, and never tear down what belongs to the parent."""
@@ -561,6 +550,12 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
         )
         return lives, expiry, retention
 
+    def _ends(self) -> Closing:
+        """What ``close`` does, in this order."""
+        users = (self.scans.sessions.close, self.stop_taking, self.transactions.stagings.close, self.backups.close)
+        kept = (self._leases.close, self._taking.close, self._tablets.close, self._meta.close)
+        return Closing(*users, *kept, self._folder.close, self._wake)
+
     def _info(self, table: TableId) -> TableInfo:
         return self.table_by_id(table)
 
@@ -583,6 +578,10 @@ class Engine(KeepingCalls, OwnerCalls, TransactionCalls):
 
     def _notify(self, table: TableId) -> None:
         self._signal(table).notify()
+
+    def _wake(self) -> None:
+        for signal in list(self._signals.values()):
+            signal.notify()
 
     def _signal(self, table: TableId) -> Signal:
         return self._signals.setdefault(table, Signal())

@@ -305,7 +305,8 @@ class ScanSessions:
         return None if ttl is None else session.last_use + ttl - now
 
     def _remove(self, session: ScanSession, reason: ScanEnd, why: str) -> ScanSession:
-        del self._open[session.id]
+        if self._open.pop(session.id, None) is None:  # a signal handler came in between
+            return session
         self._views -= len(session.cut.buckets)
         if not session.is_drained:
             self._take_place(session, -1)

@@ -32,7 +32,8 @@ class SharedEngines:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._users: dict[Path, tuple[Engine, int]] = {}
-        self._tickers: dict[Path, tuple[Ticker, ...]] = {}
+        # Until they have ended: whoever is interrupted as he waits for that may close the engine again.
+        self._tickers: dict[Engine, tuple[Ticker, ...]] = {}
         self._orphans: deque[Engine] = deque()
 
     def attach(self, path: Path, config: EngineConfig | None) -> Engine:
@@ -44,12 +45,12 @@ class SharedEngines:
             if engine is None:
                 engine = self._open(real, config or EngineConfig())
                 clock = SystemClock()
-                self._tickers[real] = (
+                self._tickers[engine] = (
                     Ticker(engine.tick, seconds=TICK_SECONDS, clock=clock),
                     Ticker(engine.reap, seconds=engine.reap_seconds, clock=clock, name="kolk-reaper"),
                     Ticker(engine.take_due, seconds=engine.take_seconds, clock=clock, name="kolk-snapshots"),
                 )
-                for ticker in self._tickers[real]:
+                for ticker in self._tickers[engine]:
                     ticker.start()
             elif config is not None and config != engine.config:
                 raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
@@ -84,11 +85,17 @@ class SharedEngines:
             return
         if path is not None:
             del self._users[path]
-            engine.stop_taking()
-            # First, and waited for: a round must not meet an engine that closes.
-            for ticker in self._tickers.pop(path, ()):
-                ticker.close()
-        engine.close()
+        tickers = self._tickers.get(engine, ())
+        for ticker in tickers:
+            ticker.stop()
+        try:
+            if tickers:
+                engine.stop_taking()
+            for ticker in tickers:
+                ticker.close()  # and wait for it: a round should not meet an engine that closes
+        finally:
+            engine.close()
+        self._tickers.pop(engine, None)
 
     def forget(self) -> None:
         """In a forked child: the engines are the parent's, and so may be the lock."""

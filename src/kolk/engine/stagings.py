@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kolk.codec.checksum import checksum_of
 from kolk.config import EngineConfig
-from kolk.errors import InvalidArgument, StagingGone, Stopped, TooLarge, TooManyStagings
+from kolk.errors import Closed, InvalidArgument, StagingGone, Stopped, TooLarge, TooManyStagings
 from kolk.model.schema import Column
 from kolk.model.transaction import Seal, Staging
 from kolk.runtime.clock import Clock
@@ -67,13 +67,14 @@ class Stagings:
         self._config = config
         self._clock = clock
         self._named = named
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the database in the middle of anything
         # Guarded by _lock.
         self._open: dict[str, _Open] = {}
         self._sealed: dict[str, _Sealed] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._pins: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
+        self._is_closed = False
         now, kept = clock.monotonic(), named()
         for handle in files.handles():
             found = files.sealed(handle)
@@ -96,7 +97,7 @@ class Stagings:
             checksum, before = checksum_of(rows, columns), entry.writer.seal_so_far.bytes
             self._take(entry, rows.nbytes)
             try:
-                with _typed("the rows could not be staged"):
+                with self._typed("the rows could not be staged"):
                     entry.writer.append(rows, checksum)
             except BaseException:
                 if entry.writer.is_broken:
@@ -121,16 +122,15 @@ class Stagings:
             if entry.batches != batches:
                 raise _gone(staging.handle, f"has {entry.batches:,} batches, not {batches:,}")
             try:
-                with _typed("what was staged could not be made durable"):
+                with self._typed("what was staged could not be made durable"):
                     seal = entry.writer.seal()
             except BaseException:
                 self._forget([staging.handle], is_forced=True)
                 raise
             with self._lock:
-                if entry.is_gone:
-                    raise _gone(staging.handle, "was discarded")
+                self._check_there(entry)
                 entry.is_gone = True
-                del self._open[staging.handle]
+                self._open.pop(staging.handle, None)
                 self._sealed[staging.handle] = _Sealed(staging, seal, self._clock.monotonic(), entry.size)
             return seal
 
@@ -215,6 +215,7 @@ class Stagings:
     def close(self) -> None:
         """Let the files go; what is sealed stays."""
         with self._lock:
+            self._is_closed = True
             entries = list(self._open.values())
             self._open.clear()
             for entry in entries:
@@ -242,13 +243,17 @@ class Stagings:
     def _look(self, staging: Staging, *, begins: bool = False) -> _Open | _Sealed:
         handle = staging.handle
         with self._lock:
+            self._check_open()
             entry: _Open | _Sealed | None = self._sealed.get(handle) or self._open.get(handle)
             if entry is None:
                 if handle in self._gone or not begins:
                     raise _gone(handle, "is not there (any more)")
                 self._check_places()
-                with _typed("nothing can be staged"):
+                with self._typed("nothing can be staged"):
                     entry = self._open[handle] = _Open(self._files.create(staging))
+                if self._is_closed:  # by a signal handler, before there was this one to close
+                    self.close()
+                    self._check_open()
             if (entry.staging if isinstance(entry, _Sealed) else entry.writer.staging) != staging:
                 raise InvalidArgument(f"the handle {handle} stands for something else; take a new one")
             if isinstance(entry, _Open):
@@ -270,8 +275,7 @@ class Stagings:
     def _take(self, entry: _Open, size: int) -> None:
         app = entry.writer.staging.app
         with self._lock:
-            if entry.is_gone:
-                raise _gone(entry.writer.staging.handle, "was discarded")
+            self._check_there(entry)
             total, own = self._sizes.total(), self._sizes[app]
             if total + size > self._config.txn_staging_bytes_max or own + size > self._config.txn_app_bytes_max:
                 raise TooManyStagings(
@@ -328,18 +332,27 @@ class Stagings:
                 self._files.remove(handle)
         return len(going)
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the database is closed")
+
+    def _check_there(self, entry: _Open) -> None:
+        self._check_open()
+        if entry.is_gone:
+            raise _gone(entry.writer.staging.handle, "was discarded")
+
+    @contextmanager
+    def _typed(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._check_open()  # else its file was closed under it
+            raise Stopped(f"{what}: {error}") from error
+
     def _is_there(self, handle: str, is_meant: Callable[[Staging], bool]) -> bool:
         entry, sealed = self._open.get(handle), self._sealed.get(handle)
         staging = entry.writer.staging if entry is not None else None if sealed is None else sealed.staging
         return staging is not None and is_meant(staging)
-
-
-@contextmanager
-def _typed(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Stopped(f"{what}: {error}") from error
 
 
 def _gone(handle: str, why: str) -> StagingGone:

@@ -76,7 +76,7 @@ class Tablets:
         self._copies_of = copies_of
         self._settle = settle
         self._lock = threading.RLock()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may close the database in the middle of anything
         # Changed under _lock and _mutex; read under either. The counts within are guarded by _mutex, which is only held
         # for a moment.
         self._entries: dict[BucketId, _Open] = {}
@@ -162,7 +162,7 @@ class Tablets:
     def opened(self) -> list[Tablet]:
         """Those that are open now."""
         with self._mutex:
-            return [entry.tablet for entry in self._entries.values()]
+            return [entry.tablet for entry in list(self._entries.values())]
 
     def are_viewed(self, buckets: Iterable[BucketId]) -> bool:
         """Whether somebody scans one of these now."""
@@ -192,7 +192,7 @@ class Tablets:
         merger = self.merger(info)
         # Those that are being opened now are waited for; those that open later begin with it.
         with self._lock:
-            tablets = [entry.tablet for bucket, entry in self._entries.items() if bucket.table == info.id]
+            tablets = [entry.tablet for bucket, entry in list(self._entries.items()) if bucket.table == info.id]
         for tablet in tablets:
             tablet.switch(merger)
 
@@ -224,7 +224,7 @@ class Tablets:
                 try:
                     self._check_alive(bucket)
                 except NotFound as reason:
-                    self._pop(bucket).close(reason)
+                    self._close(bucket, reason)
         while True:
             # One at a time, so that nobody who needs a bucket waits for more than one to close.
             with self._lock:
@@ -238,9 +238,9 @@ class Tablets:
         with self._lock:
             self._closed = True
             errors: list[BaseException] = []
-            while self._entries:
+            for bucket in list(self._entries):
                 try:
-                    self._pop(next(iter(self._entries))).close()
+                    self._close(bucket)
                 except BaseException as error:  # noqa: BLE001 - raised below, once every tablet had its chance
                     errors.append(error)
             if errors:
@@ -275,7 +275,7 @@ class Tablets:
             self._check_open(bucket)
             entry = self._entries.get(bucket)
             if entry is not None and entry.tablet.wants_recovery:
-                self._pop(bucket).close(entry.tablet.refusal)
+                self._close(bucket, entry.tablet.refusal)
                 entry = None
             if entry is None:
                 self._make_room()
@@ -283,7 +283,10 @@ class Tablets:
             with self._mutex:
                 self._entries[bucket] = entry
                 self._resting.pop(bucket, None)
-                return self._count(entry)
+                self._count(entry)
+            if self._closed:  # by a signal handler, before there was this one to close
+                self._close(bucket)
+            return entry
 
     def _check_open(self, bucket: BucketId) -> None:
         if self._closed:
@@ -304,29 +307,31 @@ class Tablets:
     def _idle(self) -> list[BucketId]:
         """The buckets that nobody uses now, those first that were used longest ago."""
         with self._mutex:
-            idle = [(entry.used, bucket) for bucket, entry in self._entries.items() if entry.is_idle]
+            idle = [(entry.used, bucket) for bucket, entry in list(self._entries.items()) if entry.is_idle]
         return [bucket for _, bucket in sorted(idle)]
 
     def _rest(self, bucket: BucketId) -> bool:
         """Close a bucket that nobody uses, and keep its state; False if somebody came meanwhile."""
         with self._mutex:
-            entry = self._entries[bucket]
-            if not entry.is_idle:
+            entry = self._entries.get(bucket)
+            if entry is None or not entry.is_idle or self._entries.pop(bucket, None) is None:
                 return False
-            del self._entries[bucket]
         state = BucketState.of(entry.tablet)
         entry.tablet.close()
         with self._mutex:
             self._resting[bucket] = state
         return True
 
-    def _pop(self, bucket: BucketId) -> Tablet:
+    def _close(self, bucket: BucketId, reason: KolkError | None = None) -> None:
+        """Close a bucket, unless a signal handler was quicker."""
         with self._mutex:
-            return self._entries.pop(bucket).tablet
+            entry = self._entries.pop(bucket, None)
+        if entry is not None:
+            entry.tablet.close(reason)
 
     def _drop(self, is_meant: Callable[[BucketId], bool], reason: KolkError, folder: Path) -> None:
-        for bucket in [bucket for bucket in self._entries if is_meant(bucket)]:
-            self._pop(bucket).close(reason)
+        for bucket in filter(is_meant, list(self._entries)):
+            self._close(bucket, reason)
         with self._mutex:
             self._resting = {bucket: state for bucket, state in self._resting.items() if not is_meant(bucket)}
         try:

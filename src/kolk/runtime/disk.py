@@ -266,7 +266,10 @@ class _OsAppendFile:
                 left = _without(left, written)
 
     def sync(self) -> None:
-        _sync_data(self._fd)
+        try:
+            _sync_data(self._fd)
+        except ValueError as error:  # the file is closed, which all the other calls say in the words of the system
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path) from error
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -119,9 +119,10 @@ class Pin:
             return _joined([])
 
         def part(asked: int) -> list[bytes]:
-            if self._values is None:  # a signal handler came in between
+            left = self._values
+            if left is None:  # a signal handler came in between
                 raise Closed("this view is closed")
-            values = list(islice(self._values, asked))
+            values = list(islice(left, asked))
             self._last = values[-1] if values else self._last
             return values
 
@@ -133,12 +134,12 @@ class Pin:
 
     def take_after(self, key: bytes, rows: int) -> pa.BinaryArray:
         """The values that come after a key, or from the start on; quickly, but not as quickly as in the pass."""
-        cursor = self._cursor
-        # Both iterators below run in C, and so does what joins them: the next value, then a step, and so on. A cursor
-        # that is at its end has no value.
-        pairs = zip(iter(cursor.value, None), iter(cursor.next, 0), strict=False)
-        values = map(itemgetter(0), pairs)
         with self._typed():
+            cursor = self._cursor
+            # Both iterators below run in C, and so does what joins them: the next value, then a step, and so on. A
+            # cursor that is at its end has no value.
+            pairs = zip(iter(cursor.value, None), iter(cursor.next, 0), strict=False)
+            values = map(itemgetter(0), pairs)
             cursor.seek(key + b"\0" if key else self._start)
             found, is_end = self._read(lambda asked: list(islice(values, asked)), rows)
             if is_end:
@@ -189,7 +190,7 @@ class Pin:
         try:
             yield
         except Exception as error:
-            raise self._translate(error) from error
+            raise (Closed("this view is closed") if self._cursor is None else self._translate(error)) from error
 
 
 def _joined(parts: list[pa.BinaryArray]) -> pa.BinaryArray:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kolk.errors import Closed, Corrupted, DiskFull, MetaConflict, Stopped
+from kolk.errors import Busy, Closed, Corrupted, DiskFull, MetaConflict, Stopped
 
 ABSENT = 0
 """The version of a record that does not exist."""
@@ -47,7 +47,8 @@ class Meta:
     """Durable records with compare-and-set. Thread-safe: one lock, the last in the lock order."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the database in the middle of anything
+        self._is_writing = False  # guarded by _lock
         with _typed_errors():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             try:
@@ -83,7 +84,11 @@ class Meta:
         for change in changes:
             assert change.value is None or len(change.value) <= RECORD_BYTES_MAX, "callers limit their records"
         with self._lock, _typed_errors():
+            if self._is_writing:
+                # By this very thread, which a signal handler keeps from going on: the changes there are not ours.
+                raise Busy("the call that was interrupted is writing the catalog; retry when that has returned")
             try:
+                self._is_writing = True
                 # In WAL mode NORMAL leaves the sync to the next commit that is FULL, or to the checkpoint.
                 self._db.execute(f"PRAGMA synchronous={'FULL' if syncs else 'NORMAL'}")
                 self._db.execute("BEGIN IMMEDIATE")
@@ -94,6 +99,8 @@ class Meta:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+            finally:
+                self._is_writing = False
 
     def close(self) -> None:
         """Idempotent."""

@@ -132,9 +132,10 @@ class View:
                 self._let_go()
 
     def _pinned(self) -> Pin:
-        if self._pin is None:
+        pin = self._pin
+        if pin is None:
             raise copy(self._refusal or Closed("this view is closed"))
-        return self._pin
+        return pin
 
     def _let_go(self) -> None:
         pin, self._pin, self._ahead = self._pin, None, None

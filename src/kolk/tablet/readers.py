@@ -24,7 +24,7 @@ class Readers:
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may close the database in the middle of anything
         # Guarded by _mutex: the threads of the reads under way, each by a token.
         self._threads: dict[object, int] = {}
 
