@@ -204,7 +204,7 @@ class Model(RuleBasedStateMachine):
 
     def take_on_a_failing_disk(self, name, step, within):
         self.bench.disk.fail_at(step, within)
-        with suppress(KolkError, OSError):
+        with suppress(KolkError):
             self.engine.take_snapshot(self._table(name).info.id)
         self.bench.disk.heal()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.engine.snapshot_bench import SnapshotBench, by_id, put
 
-from kolk.errors import Corrupted, KolkError, Stopped
+from kolk.errors import Corrupted, KolkError, Unavailable
 from kolk.model.ids import PlainTag
 
 OPTIONS = {"table.log.ttl": "1h"}
@@ -264,7 +264,7 @@ def test_a_disk_that_cannot_be_read_is_no_reason_to_begin_anew(home):
         bench = SnapshotBench(home)
         try:
             bench.disk.fail_at(0, within)
-            with pytest.raises(Stopped, match="told to fail"):
+            with pytest.raises(Unavailable, match="told to fail"):
                 bench.db.table("t").get([{"id": 1}])
             bench.disk.heal()
             assert bench.db.table("t").get([{"id": 1}]).to_pylist() == [{"id": 1, "n": 0}]

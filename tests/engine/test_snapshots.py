@@ -6,7 +6,7 @@ import pytest
 from tests.engine.snapshot_rack import IO_ERROR, FakeKv, Hall
 
 from kolk.engine.snapshots import Snapshots
-from kolk.errors import Closed, TableNotFound
+from kolk.errors import Closed, TableNotFound, Unavailable
 from kolk.model.ids import BucketId, TableId
 
 
@@ -160,7 +160,7 @@ def test_a_pin_of_several_that_fails_keeps_none_of_them():
     hall.all = Snapshots(Path("snapshots"), hall.disk, FakeKv, 2, hall.check_alive)
     hall.disk.fail_next("read", IO_ERROR, after=2)
 
-    with pytest.raises(OSError, match="input/output"):
+    with pytest.raises(Unavailable, match="input/output"):
         hall.all.pin(dict.fromkeys(hall.buckets, 1))
 
     assert all(hall.all.of(bucket).pins(1) == 0 for bucket in hall.buckets)

@@ -1,15 +1,17 @@
 """Taking snapshots when something fails, and when it ends in the middle."""
 
+import errno
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from tests.engine.snapshot_bench import by_id, put
 
 import kolk
 from kolk.engine import taking
-from kolk.errors import Closed, Corrupted, KolkError, TableNotFound
+from kolk.errors import Closed, Corrupted, DiskFull, KolkError, TableNotFound, Unavailable
 from kolk.model.scan import ScanRequest, ScanSource
 
 FULL = os.environ.get("KOLK_FULL") == "1"
@@ -61,7 +63,7 @@ def test_one_bucket_that_cannot_be_published_does_not_keep_the_others_from_it(ta
     put(table, range(30))
     taken.disk.fail_at(0, "/snapshots/1/0/1/")
 
-    with pytest.raises(OSError, match="told to fail"):
+    with pytest.raises(Unavailable, match=r"bucket 1 cannot be written.*told to fail"):
         taken.take(table)
 
     assert taken.ids(table) == {"0": [1], "2": [1]}
@@ -80,7 +82,7 @@ def test_after_a_failure_the_cut_that_was_there_is_leased_while_it_is_there_and_
     for n in (1, 2, 3):
         put(table, range(10), n)
         taken.disk.fail_at(0, "/snapshots/1/0/1/")
-        with pytest.raises(OSError, match="told to fail"):
+        with pytest.raises(Unavailable, match="told to fail"):
             taken.take(table)
         state = taken.lease(table, f"l{n}").tables["t"]
         leased.append((dict(state.snapshots), state.is_consistent))
@@ -131,12 +133,37 @@ def test_a_full_disk_is_told_and_the_next_time_it_succeeds(taken):
     put(table, range(10))
     taken.disk.fail_at(8, number=28)
 
-    with pytest.raises((kolk.errors.DiskFull, OSError)):
+    with pytest.raises(DiskFull, match="free some"):
         taken.take(table)
     taken.take(table)
 
     taken.check_files()
     assert by_id(taken.scanned(table)[0]) == dict.fromkeys(range(10), 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(errno.EIO, Unavailable), (errno.EMFILE, Unavailable), (errno.EDQUOT, DiskFull)]
+)
+@pytest.mark.parametrize("call", ["take", "ids", "lease", "scanned"])
+def test_whatever_the_disk_says_is_told_in_an_error_of_ours(taken, call, number, told):
+    """At every step: of the look what there is, which the first call makes, and of the copy."""
+    table = taken.table(buckets=1)
+    put(table, range(10))
+    taken.take(table)
+    for step in range(0, 100, 1 if FULL else 5):
+        put(table, range(10), n=step + 1)
+        taken.reopen()
+        table = taken.db.table("t")
+        taken.disk.fail_at(step, number=number)
+        with suppress(told):
+            getattr(taken, call)(table)
+        has_failed = taken.disk.has_failed
+        taken.disk.heal()
+        getattr(taken, call)(table)
+        if not has_failed:
+            break
+    assert step > 0
+    assert not has_failed
 
 
 # --- ends

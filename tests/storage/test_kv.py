@@ -9,7 +9,7 @@ from tests.tablet.views import read
 
 from kolk.codec.key import ROW_PREFIX
 from kolk.codec.versions import RowCodecs
-from kolk.errors import Closed, Corrupted, TableNotFound
+from kolk.errors import Closed, Corrupted, Stopped, TableNotFound
 from kolk.merge.changes import KvWrites
 from kolk.model.schema import Column, Schema
 from kolk.storage.kv import Kv, KvMemory
@@ -170,6 +170,11 @@ def test_a_damaged_folder_is_corrupted_by_name(tmp_path, memory):
     with pytest.raises(Corrupted, match="RocksDB"):
         Kv(tmp_path / "kv", memory)
     shutil.rmtree(tmp_path / "kv")
+
+
+def test_a_folder_that_cannot_even_be_looked_at_is_told_in_an_error_of_ours(tmp_path, memory):
+    with pytest.raises(Stopped, match="too long"):
+        Kv(tmp_path / ("k" * 300), memory)
 
 
 def test_a_view_has_an_offset_and_pages_of_columns(kv):

@@ -30,7 +30,7 @@ from kolk.codec.backup import BackupHead, decode_backup, encode_backup, encode_f
 from kolk.codec.snapshot import encode_snapshot
 from kolk.engine.backup_cut import BackupCut, BackupCuts, BackupLease, Changed, LogCut
 from kolk.engine.keeping import Keeping
-from kolk.errors import Busy, Closed, Corrupted, InvalidArgument, KolkError, NotFound, Stopped
+from kolk.errors import Busy, Closed, Corrupted, InvalidArgument, KolkError, NotFound, Stopped, Unavailable
 from kolk.model.backup import BackupFile, BackupInfo, BackupState
 from kolk.model.durations import moment
 from kolk.model.ids import BucketId
@@ -222,7 +222,7 @@ class Backups:
                 yield from self._watched(self._cuts.cutting(cut, lease, held), lease)
                 job.total = cut.size_bytes
                 yield from self._watched(self._copying(job, cut), lease)
-            except (NotFound, Corrupted, Stopped, OSError) as error:
+            except (NotFound, Corrupted, Unavailable, OSError) as error:
                 if not self._cuts.is_still(cut):
                     raise Changed from error  # it went while it was copied
                 lease.renew(is_due=True)  # or else it went because nobody kept it any more

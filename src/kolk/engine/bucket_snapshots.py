@@ -20,10 +20,11 @@ from pathlib import Path
 from weakref import WeakSet
 
 from kolk.codec.versions import RowCodecs
-from kolk.errors import Corrupted, KolkError, SnapshotNotFound
+from kolk.errors import Corrupted, KolkError, SnapshotNotFound, Unavailable
 from kolk.model.ids import BucketId
 from kolk.model.lease import Pinned
 from kolk.model.snapshot import Snapshot
+from kolk.runtime.disk import naming_full_disk
 from kolk.storage.kv import Kv
 from kolk.storage.segment import Segment
 from kolk.storage.snapshots import FolderSnapshots, SnapshotStore
@@ -169,7 +170,8 @@ class BucketSnapshots:
                 id = max((self._last, *self._pins)) + 1
             try:
                 shared = {} if is_doubted else known
-                snapshot = self._store.publish(replace(facts, id=id), checkpoint, shared, self._check_alive)
+                with self._typed("cannot be written"):
+                    snapshot = self._store.publish(replace(facts, id=id), checkpoint, shared, self._check_alive)
             except BaseException:
                 with self._lock:
                     self._good = None
@@ -307,10 +309,21 @@ class BucketSnapshots:
         if self._refusal is not None:
             raise copy(self._refusal)
 
+    @contextmanager
+    def _typed(self, what: str) -> Iterator[None]:
+        try:
+            with naming_full_disk(f"the snapshots of bucket {self.bucket.name}"):
+                yield
+        except OSError as error:
+            raise Unavailable(
+                f"the snapshots of bucket {self.bucket.name} {what}: {error}; see to that, then retry"
+            ) from error
+
     def _known(self) -> dict[int, Snapshot]:
         with self._lock:
             if self._good is None:
-                stored = self._store.load()
+                with self._typed("cannot be read"):
+                    stored = self._store.load()
                 self._good = {id: each for id, each in stored.good.items() if id not in self._going}
                 self._broken |= stored.broken - self._going
                 self._good = {id: each for id, each in self._good.items() if id not in self._broken}

@@ -218,13 +218,14 @@ class Kv:
         # Any: rocksdict's stubs describe its pickling mode, and call properties methods.
         self._no_wal: Any = WriteOptions()
         self._no_wal.disable_wal = True
-        if (path / DAMAGED).exists():
-            raise Corrupted(f"the KV in {path} was found damaged when it was last used")
         access = AccessType.read_only() if is_read_only else AccessType.read_write()
         try:
-            self._db: Any = Rdict(str(path), memory.options(), access_type=access)
+            is_damaged = (path / DAMAGED).exists()
+            self._db: Any = None if is_damaged else Rdict(str(path), memory.options(), access_type=access)
         except Exception as error:
             raise _opening_failed(error) from error
+        if is_damaged:
+            raise Corrupted(f"the KV in {path} was found damaged when it was last used")
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """The values under these keys, None where there is none. Sorted keys are faster."""
