@@ -229,6 +229,19 @@ def test_a_state_that_does_not_fit_its_column_is_refused_and_not_rounded(type, s
         misfit.accumulate(pa.array([1]), groups(1))
 
 
+@pytest.mark.parametrize("type", ["time(9)", "array<time(9)>"])
+def test_a_time_that_python_has_no_value_for_is_refused_and_not_cut(type):
+    latest = bound(made(init=lambda: None, accumulate=lambda _, value: value, merge=lambda _, other: other), type)
+    times = pa.array([1_000, 1_001], pa.time64("ns"))
+    states = times if type == "time(9)" else pa.ListArray.from_arrays([0, 1, 2], times)
+
+    assert latest.accumulate(states[:1], groups(1)).equals(states[:1])
+    with pytest.raises(InvalidRows, match="Python has no value for what the column 'c' holds"):
+        latest.accumulate(states, groups(1, 1))
+    with pytest.raises(InvalidRows, match="Python has no value for what the column 'c' holds"):
+        latest.merge(states, groups(2))
+
+
 # --- registration
 
 

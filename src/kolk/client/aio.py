@@ -22,6 +22,7 @@ from kolk.client.aio_transaction import AsyncTransaction
 from kolk.client.aio_writer import WriterOpening
 from kolk.client.database import Database
 from kolk.client.lease import Lease
+from kolk.client.found import dicts_of
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
 from kolk.errors import Closed, InvalidArgument, KolkError
@@ -355,7 +356,7 @@ class _Lookups:
 
     def _together(self, keys: list[dict[str, Any]]) -> list[Any]:
         names = self._table.schema.primary_key
-        rows = self._table.get(keys).to_pylist(maps_as_pydicts="strict")
+        rows = dicts_of(self._table.get(keys))
         # A key that is asked for twice has a row twice: everybody gets one of their own.
         by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in rows:

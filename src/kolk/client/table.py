@@ -11,6 +11,7 @@ import pyarrow as pa
 from kolk.client.bootstrap import Bootstrap
 from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, OnPartition, Start
 from kolk.client.handle import Handle
+from kolk.client.found import dicts_of
 from kolk.client.kept_scan import KeptPages
 from kolk.client.last_rows import last_rows
 from kolk.client.lease import LEASE_TTL, Lease, OnLost, leased
@@ -148,16 +149,9 @@ class Table(Handle):
 
     def get_one(self, /, **key: Any) -> dict[str, Any] | None:
         """The row of one key as a dict, or None: ``table.get_one(page="/")``."""
-        schema = self._keyed("look up")
-        if set(key) != set(schema.primary_key):
-            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in schema.primary_key)}")
+        schema = self.whole_key(key)
         found = self._service.get(self._info.id, key_batch([key], schema), None, schema.id)
-        try:
-            return found.to_pylist(maps_as_pydicts="strict")[0] if found.num_rows else None
-        except (ValueError, OverflowError) as error:
-            raise InvalidArgument(
-                f"Python has no value for what this row holds ({error}); use get, for Arrow"
-            ) from error
+        return dicts_of(found)[0] if found.num_rows else None
 
     def prefix(
         self, key: Mapping[str, Any] | None = None, /, *, columns: Sequence[str] | None = None, **values: Any
@@ -533,6 +527,13 @@ class Table(Handle):
             raise
         finally:
             results.close()
+
+    def whole_key(self, key: Mapping[str, Any]) -> Schema:
+        """The schema that this handle speaks, if these are all columns of its key and no others."""
+        schema = self._keyed("look up")
+        if set(key) != set(schema.primary_key):
+            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in schema.primary_key)}")
+        return schema
 
     def _keyed(self, what: str) -> Schema:
         """The schema that this handle speaks, which must have a key."""

@@ -23,6 +23,7 @@ from kolk.model.functions import Function
 from kolk.model.rows import checked_rows
 from kolk.model.schema import Column
 from kolk.model.types import DataType
+from kolk.model.values import as_python
 
 _SHOWN_LENGTH_MAX = 300
 
@@ -121,8 +122,8 @@ def custom_aggregator(column: Column, function: Function) -> Custom:
 def python_values(array: pa.Array, column: str) -> list[Any]:
     """The values as Python has them, maps as dicts; InvalidRows if it has none for one of them."""
     try:
-        return array.to_pylist(maps_as_pydicts="strict")
-    except (ValueError, OverflowError, pa.ArrowException) as error:
+        return as_python(array)
+    except ValueError as error:
         raise InvalidRows(f"Python has no value for what the column {column!r} holds: {error}") from error
 
 
