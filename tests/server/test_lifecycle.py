@@ -17,7 +17,6 @@ import pytest
 
 import kolk
 from kolk.errors import (
-    Closed,
     FolderInUse,
     InvalidArgument,
     TableExists,
@@ -189,7 +188,7 @@ def test_close_ends_the_calls_that_wait(schema, tmp_path):
             begun.set()
             try:
                 table.put(rows(1))
-            except Closed as error:
+            except Unreachable as error:  # and not Closed: the server may have it
                 caught.append(error)
 
         os.kill(server.pid, signal.SIGSTOP)
@@ -205,7 +204,7 @@ def test_close_ends_the_calls_that_wait(schema, tmp_path):
         finally:
             os.kill(server.pid, signal.SIGCONT)
 
-    assert len(caught) == 1
+    assert [error.tag is not None for error in caught] == [True]
 
 
 def test_a_drain_lets_a_running_scan_end(serve, connect, schema):

@@ -1,12 +1,15 @@
 """Answers that are lost on the way: what is asked again must not be done to something else, nor be denied."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.faults.attacker import Ticks
 from tests.faults.relay import Relay, lost_answer
+from tests.faults.servers import PATIENCE_SECONDS
 
 import kolk
-from kolk.errors import ColumnLockConflict, Unreachable
+from kolk.errors import Closed, ColumnLockConflict, Unreachable
 from kolk.wire import messages as m
 
 SUMS = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("n", "bigint", agg="sum")], "id")
@@ -104,6 +107,33 @@ def test_what_is_refused_after_those_in_doubt_were_answered_is_refused(sums, far
     assert first.offsets
     assert sums.scan().to_arrow()["n"].to_pylist() == [1] * count(sums)
     writers[0].close()
+
+
+def put_alone(table, rows):
+    table.put(rows)
+
+
+def put_in_stream(table, rows):
+    list(table.put_stream([rows]))
+
+
+@pytest.mark.parametrize("puts", [put_alone, put_in_stream])
+def test_a_put_whose_connection_is_closed_before_its_answer_is_in_doubt(sums, far, relay, puts):
+    """Closed by another thread. That it is closed tells nothing about what was sent before."""
+    table, row = far.table("t"), {"id": 1, "n": 1}
+    relay.mute()
+    with ThreadPoolExecutor(1) as pool:
+        put = pool.submit(puts, table, [row])
+        assert Ticks(PATIENCE_SECONDS, 0.01).until(lambda: count(sums) == 1)
+        far.close()
+        with pytest.raises(Unreachable, match="closed before the server had answered") as caught:
+            put.result(PATIENCE_SECONDS)
+
+    sums.put([row], tag=caught.value.tag)
+
+    assert sums.get_one(id=1) == row
+    with pytest.raises(Closed):
+        table.put([row])
 
 
 # --- what is removed

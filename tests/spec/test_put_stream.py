@@ -3,7 +3,7 @@
 import pytest
 
 import kolk
-from kolk.errors import InvalidRows
+from kolk.errors import InvalidRows, Unreachable
 
 
 def batch(number, size=3):
@@ -86,3 +86,22 @@ def test_the_error_of_any_failed_put_has_its_tag(pages):
         list(pages.put_stream([batch(0), [{"page": "/", "pv": "x", "title": None}]]))
 
     assert caught.value.tag.seq == 1
+
+
+def test_a_put_that_fails_when_the_stream_is_left_early_has_a_tag(pages, monkeypatch):
+    def puts(table, writes):
+        for _ in range(3):
+            next(writes)
+        try:
+            yield {}
+        except GeneratorExit:
+            raise Unreachable("the server went away") from None
+
+    monkeypatch.setattr(pages._link.service, "puts", puts)
+    stream = pages.put_stream(batch(number) for number in range(5))
+    first = next(stream)
+
+    with pytest.raises(Unreachable) as caught:
+        stream.close()
+
+    assert caught.value.tag == kolk.PlainTag(first.tag.writer, first.tag.seq + 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from kolk.errors import Closed, KolkError, TimedOut
+from kolk.errors import Closed, KolkError, TimedOut, Unreachable
 from kolk.runtime.clock import Clock
 
 _TICK_SECONDS = 0.5
@@ -66,7 +66,9 @@ class Deadlines:
             self._closed = True
             left = list(self._calls)
             for call in left:
-                call.cut_off = call.cut_off or Closed(_CLOSED)
+                # Not Closed, which says that nothing was done: the server may have it. Whoever may try again does, and
+                # is told then that the connection is closed.
+                call.cut_off = call.cut_off or Unreachable(CLOSED_UNDERWAY)
             self._changed.notify()
         for call in left:
             call.cancel()
@@ -96,3 +98,4 @@ class Deadlines:
 
 
 _CLOSED = "the connection is closed; call kolk.connect again"
+CLOSED_UNDERWAY = "the connection was closed before the server had answered"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from kolk.client.address import Address
-from kolk.client.deadlines import Deadlines
+from kolk.client.deadlines import CLOSED_UNDERWAY, Deadlines
 from kolk.client.retry import Deadline, Retry
 from kolk.errors import (
     Closed,
@@ -173,6 +173,8 @@ class Pipeline:
         """An answer is that to the first, and after an error nothing more is served. If there is none, each of them may
         have been applied."""
         self._exchange = None
+        if isinstance(error, Closed) and self._sent:  # here, before anybody waited for the answers
+            error = Unreachable(CLOSED_UNDERWAY)
         if isinstance(error, Unreachable | TimedOut):
             for each in self.waiting:
                 each.lost.append(error)

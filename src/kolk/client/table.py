@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -518,15 +519,14 @@ class Table(Handle):
                 waiting.append(next(tags))
                 yield write, waiting[-1]
 
-        results = self._service.puts(self._info.id, tagged())
         try:
-            for offsets in results:
-                yield PutResult(offsets, waiting.popleft())
+            # Closed within: those that are under way when nobody wants more are waited for, and may fail, too.
+            with closing(self._service.puts(self._info.id, tagged())) as results:
+                for offsets in results:
+                    yield PutResult(offsets, waiting.popleft())
         except KolkError as error:
             error.tag = waiting[0] if waiting else next(tags)
             raise
-        finally:
-            results.close()
 
     def whole_key(self, key: Mapping[str, Any]) -> Schema:
         """The schema that this handle speaks, if these are all columns of its key and no others."""
