@@ -1,10 +1,14 @@
 """The asyncio form: the same answers, without blocking the loop, and lookups that travel together."""
 
 import asyncio
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import kolk
+from kolk.client.aio import _in_thread, _Lookups
 from kolk.errors import Closed, InvalidArgument, InvalidRows, TableNotFound, UnknownOrExpiredScan
 
 SCHEMA = kolk.Schema([kolk.Column("id", "bigint"), kolk.Column("v", "string")], "id")
@@ -64,6 +68,7 @@ def test_a_scan_shows_where_it_is_while_it_is_read(opened):
                 assert before == (0, "")
                 assert scan.token
                 assert scan.id
+                assert scan.consistent
                 assert 40_000 < scan.estimate < 60_000
                 assert scan.schema == SCHEMA.arrow
                 assert sum(scan.offsets.values()) == 50_000
@@ -397,5 +402,107 @@ def test_a_table_is_altered_and_refreshed(opened):
                 assert (await changes.schema()).id == 1
             log = await db.create_table("log", kolk.Schema([kolk.Column("a", "int")]))
             assert await log.set_options({"table.log.ttl": "7d"}) == {"table.log.ttl": "7d"}
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_is_forgotten_takes_its_thread_along(opened):
+    """Read to its end, in the middle, or not at all: nothing of it is left, and others may scan."""
+
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("t", SCHEMA)
+            await table.put(rows(50_000))
+            for _ in range(10):
+                assert (await (await table.scan()).to_arrow()).num_rows == 50_000
+                await anext(aiter(await table.scan()))
+                await table.changelog()
+                gc.collect()
+
+            for _ in range(1_000):
+                if not (left := [each.name for each in threading.enumerate() if each.name == "kolk-aio-stream"]):
+                    break
+                await asyncio.sleep(0.01)
+            assert not left
+
+    asyncio.run(main())
+
+
+def test_whoever_was_looked_up_last_can_look_up_again_at_once(pages):
+    """As many lookups as may be under way end in one turn of the loop, and one of those who waited asks again."""
+    pages.put([{"page": page, "pv": 1, "title": None} for page in "abcde"])
+
+    async def main():
+        gates = []
+
+        async def run(call, *args):
+            if len(gates) < 4:
+                gates.append(asyncio.get_running_loop().create_future())
+                await gates[-1]
+            return call(*args)
+
+        lookups = _Lookups(pages, run)
+
+        async def twice():
+            return [await lookups.get({"page": "a"}), await lookups.get({"page": "e"})]
+
+        tasks = [asyncio.create_task(twice())]
+        for page in "bcd":
+            await _settled()
+            tasks.append(asyncio.create_task(lookups.get({"page": page})))
+        await _settled()
+        assert len(gates) == 4
+        for gate in gates:
+            gate.set_result(None)
+        async with asyncio.timeout(20):
+            found = await asyncio.gather(*tasks)
+        assert [row["page"] for row in found[0]] == ["a", "e"]
+
+    asyncio.run(main())
+
+
+async def _settled():
+    """Give everybody their turn who can go on now."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_a_call_that_waits_when_the_database_is_closed_is_told_so():
+    """Not that it was cancelled, which nobody did: a group of tasks would pass over that."""
+
+    async def main():
+        pool, gate = ThreadPoolExecutor(1), threading.Event()
+        first, second = (asyncio.create_task(_in_thread(pool, gate.wait)) for _ in range(2))
+        await _settled()
+        pool.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(Closed):
+            await second
+        gate.set()
+        assert await first
+
+    asyncio.run(main())
+
+
+def test_a_call_whose_task_is_cancelled_is_cancelled():
+    async def main():
+        pool, gate = ThreadPoolExecutor(1), threading.Event()
+        tasks = [asyncio.create_task(_in_thread(pool, gate.wait)) for _ in range(2)]
+        await _settled()
+        tasks[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[1]
+        gate.set()
+        assert await tasks[0]
+        pool.shutdown()
+
+    asyncio.run(main())
+
+
+def test_a_log_table_is_not_looked_up_and_says_why(opened):
+    async def main():
+        async with opened() as db:
+            table = await db.create_table("log", kolk.Schema([kolk.Column("v", "string")]))
+            with pytest.raises(InvalidArgument, match="log table"):
+                await table.get_one(v="1")
 
     asyncio.run(main())

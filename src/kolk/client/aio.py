@@ -1,4 +1,5 @@
-"""The client for asyncio: every call of ``kolk.Database`` and ``kolk.Table`` under its name, awaited.
+"""The client for asyncio: the calls of ``kolk.Database`` and ``kolk.Table`` under their names, awaited. Not here are
+those of one thread, or of Spark: ``put_stream`` (await several puts at once instead) and the tasks of an owner.
 
 It runs in a few threads: Arrow Flight has no other form. What is more than a wrapper is ``get_one``: lookups that are
 asked for at the same time travel together, so that a thousand of them cost a few calls. Everything belongs to the event
@@ -21,11 +22,11 @@ from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, C
 from kolk.client.aio_transaction import AsyncTransaction
 from kolk.client.aio_writer import WriterOpening
 from kolk.client.database import Database
-from kolk.client.lease import Lease
 from kolk.client.found import dicts_of
+from kolk.client.lease import Lease
 from kolk.client.rows import Data
 from kolk.client.table import PutResult, Table
-from kolk.errors import Closed, InvalidArgument, KolkError
+from kolk.errors import Closed, KolkError
 from kolk.model.backup import BackupInfo
 from kolk.model.follower import Follower
 from kolk.model.lease import LeaseInfo
@@ -41,6 +42,7 @@ T = TypeVar("T")
 _THREADS = 16
 _LOOKUPS_AT_ONCE = 4
 _KEYS_PER_LOOKUP = 1_000
+_CLOSED = "this is closed; open it again"
 _WRONG_KEY = (KolkError, ValueError, OverflowError)
 
 
@@ -298,8 +300,15 @@ async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     try:
         future = pool.submit(call)
     except RuntimeError as error:  # the pool's word for it
-        raise Closed("this is closed; open it again") from error
-    return await asyncio.wrap_future(future)
+        raise Closed(_CLOSED) from error
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if future.cancelled() and task is not None and not task.cancelling():
+            # By the end of the pool: the task itself was not cancelled, and must not look so.
+            raise Closed(_CLOSED) from None
+        raise
 
 
 class _Lookups:
@@ -312,9 +321,7 @@ class _Lookups:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        names = self._table.schema.primary_key
-        if not names or set(key) != set(names):
-            raise InvalidArgument(f"name the whole key: {', '.join(f'{name}=...' for name in names)}")
+        self._table.whole_key(key)
         found: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((key, found))
         if len(self._tasks) < _LOOKUPS_AT_ONCE:
@@ -325,25 +332,34 @@ class _Lookups:
 
     async def _serve(self) -> None:
         """Serve lookups as long as some wait. It starts after everybody who is ready now has asked."""
-        while self._waiting:
-            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _KEYS_PER_LOOKUP))]
-            try:
-                rows: list[Any] = await self._run(self._rows_of, [key for key, _ in taken])
-            except Exception as error:  # noqa: BLE001 - raised where it was asked for
-                rows = [error] * len(taken)
-            except BaseException:
-                # Closed, or the loop ends, in the middle: nobody is left waiting.
-                for _, found in (*taken, *self._waiting):
-                    found.cancel()
-                self._waiting.clear()
-                raise
-            for (_, found), row in zip(taken, rows, strict=True):
-                if found.done():
-                    continue
-                if isinstance(row, BaseException):
-                    found.set_exception(row)
-                else:
-                    found.set_result(row)
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while self._waiting:
+                await self._serve_some()
+        finally:
+            # Not only when it has ended: whoever was served last runs before that, and may ask again.
+            self._tasks.discard(task)
+
+    async def _serve_some(self) -> None:
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _KEYS_PER_LOOKUP))]
+        try:
+            rows: list[Any] = await self._run(self._rows_of, [key for key, _ in taken])
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            rows = [error] * len(taken)
+        except BaseException:
+            # Closed, or the loop ends, in the middle: nobody is left waiting.
+            for _, found in (*taken, *self._waiting):
+                found.cancel()
+            self._waiting.clear()
+            raise
+        for (_, found), row in zip(taken, rows, strict=True):
+            if found.done():
+                continue
+            if isinstance(row, BaseException):
+                found.set_exception(row)
+            else:
+                found.set_result(row)
 
     def _rows_of(self, keys: list[dict[str, Any]]) -> list[Any]:
         """The row of each key, or None, or its error: one key that is wrong does not fail the others."""

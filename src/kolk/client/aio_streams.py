@@ -8,6 +8,7 @@ first thing that is given to whoever asks next; until then it does not count as 
 """
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
@@ -62,6 +63,7 @@ class AsyncStream(Generic[S]):
         # Constant after construction.
         self._inner = inner
         self._thread = thread
+        weakref.finalize(self, thread.end).atexit = False  # one that nobody closed and everybody has forgotten
         # Of the event loop: what the thread was asked for and nobody has yet, with how it was asked.
         self._asked: tuple[Callable[[], _Taken], Future[_Taken]] | None = None
         self._is_awaited = False
@@ -157,6 +159,11 @@ class AsyncScan(AsyncStream[Scan]):
     def id(self) -> str:
         """See ``kolk.Scan``: the name for other readers."""
         return self._inner.id
+
+    @property
+    def consistent(self) -> bool:
+        """See ``kolk.Scan``: whether all of it is of one moment."""
+        return self._inner.consistent
 
     @property
     def token(self) -> str:
@@ -317,11 +324,15 @@ class Thread:
 
     def _work(self) -> None:
         while (item := self._calls.get()) is not None:
-            call, future = item
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                future.set_exception(error)
+            _do(*item)
+            del item  # it has the stream and all that it gave, and would keep both until the next call
+
+
+def _do(call: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        future.set_exception(error)
 
 
 def in_loop(callback: Callback) -> Callback:
