@@ -82,3 +82,22 @@ def test_who_is_interrupted_in_a_part_does_no_more():
         in_turn(interrupted, lambda: done.append("last"))
 
     assert done == []
+
+
+def test_a_round_that_took_long_does_not_put_the_next_one_off():
+    """A renewal that waits for its time-out at every turn still has its turns."""
+    clock = ManualClock()
+    ticker = Ticker(lambda: clock.advance(seconds=15), seconds=20, clock=clock)
+    clock.advance(seconds=20)
+    ticker.tick()
+
+    assert ticker.due_in() == 5
+
+
+def test_after_a_round_longer_than_a_turn_others_have_one_too():
+    clock = ManualClock()
+    ticker = Ticker(lambda: clock.advance(seconds=30), seconds=20, clock=clock)
+    clock.advance(seconds=20)
+    ticker.tick()
+
+    assert ticker.due_in() == 2

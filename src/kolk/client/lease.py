@@ -1,8 +1,8 @@
 """A lease in a client's hands: snapshots that stay, renewed in the background until it is closed.
 
-It is renewed at every third of its time, so that two renewals may fail before it is lost. A renewal that fails is tried
-again at the next turn; whether the lease is lost the server decides, and by then also the clock here: when its time has
-passed without an answer nobody can promise any more that the snapshots are there.
+It is renewed at every third of its time, so that one renewal may fail, and the next may be late, before it is lost. One
+that fails is tried again at the next turn; whether the lease is lost the server decides, and by then also the clock
+here: when its time has passed without an answer nobody can promise any more that the snapshots are there.
 """
 
 import threading

@@ -12,6 +12,7 @@ from kolk.runtime.clock import Clock
 from kolk.runtime.threads import start_thread
 
 _STOP_SECONDS = 30.0
+_REST = 0.1
 _log = logging.getLogger(__name__)
 
 
@@ -70,6 +71,12 @@ class Ticker:
                 _log.exception("%s failed; it is tried again in %g s", self._name, self._seconds)
             return True
 
+    def due_in(self) -> float:
+        """Until the next round is due, counted from the beginning of the last: one that took long, such as a call that
+        timed out, must not put the next one off. After one that took longer than that others have a turn, too."""
+        left = self._last + self._seconds - self._clock.monotonic()
+        return left if left > 0 else self._seconds * _REST
+
     def stop(self) -> None:
         """Begin no more rounds, and wait for nothing. Idempotent."""
         self._stopped.set()
@@ -81,5 +88,5 @@ class Ticker:
             self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
+        while not self._stopped.wait(self.due_in()):
             self.tick()
