@@ -187,6 +187,22 @@ def test_closing_a_lease_twice_is_closing_it_once(small, table):
     assert not lease.is_lost
 
 
+def test_a_lease_that_is_closed_can_be_closed_again_after_its_database(small, table):
+    lease = table.lease()
+    lease.close()
+    small.db.close()
+    lease.close()
+
+
+def test_what_ends_the_block_of_a_lease_is_told_and_not_that_it_could_not_be_closed(small, table):
+    def fail():
+        small.db.close()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), table.lease():
+        fail()
+
+
 def test_leases_are_listed_with_what_they_keep(small, table):
     lease = table.lease(ttl="10m", lease_id="a")
     small.clock.advance(seconds=60)

@@ -92,8 +92,8 @@ class AsyncLease:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        await asyncio.to_thread(lambda: self.inner.__exit__(kind, *exc))
 
     def __repr__(self) -> str:
         return f"<kolk.aio lease {self.id} of {', '.join(self.state.tables)}>"
@@ -122,9 +122,9 @@ class LeaseOpening:
         self._lease = await self._opened()
         return self._lease
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         assert self._lease is not None
-        await self._lease.close()
+        await self._lease.__aexit__(kind, *exc)
 
     async def _opened(self) -> AsyncLease:
         told = None if self._on_lost is None else in_loop(self._on_lost)

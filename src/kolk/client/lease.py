@@ -8,7 +8,7 @@ here: when its time has passed without an answer nobody can promise any more tha
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from kolk.model.ids import TableId
 from kolk.model.lease import check_lease_id
 from kolk.model.lease_state import LeasedTable, LeaseState
 from kolk.model.names import TableName
+from kolk.model.partition import bucket_names
 from kolk.runtime.ticker import Ticker
 
 LEASE_TTL = "10m"
@@ -53,7 +54,7 @@ class Lease:
         self._state = state
         self._renewed = since
         self._lost: LeaseLost | None = None
-        self._is_closed = self._is_detached = False
+        self._is_closed, self._is_ours = False, True
         self._ticker, self._unclosed = self._renewing(state.ttl_seconds)
 
     @property
@@ -93,7 +94,7 @@ class Lease:
 
     def table(self, name: str) -> LeasedTable | None:
         """What it keeps of a table."""
-        return self._state.tables.get(name)
+        return self._state.tables.get(self._as_kept(name))
 
     def check(self) -> None:
         """Raise LeaseLost if it is known to be gone, and Closed if it was closed here."""
@@ -122,6 +123,8 @@ class Lease:
     def release(self, table: str, buckets: Sequence[str] | None = None) -> None:
         """Keep a table, or some of its buckets, no longer: what was read need not stay. Idempotent; with the last of
         what it keeps the lease ends."""
+        table = self._as_kept(table)
+        buckets = None if buckets is None else bucket_names(buckets)
         left = self._link.service.release_lease(self.id, self._state.generation, {table: buckets})
         if left is not None:
             with self._lock:
@@ -134,23 +137,30 @@ class Lease:
     def close(self) -> None:
         """Let everything go. Idempotent; one that was lost is no error, and one that was detached is left alone."""
         self._end()
-        if not self._is_detached:
+        if self._is_ours:
             self._link.service.drop_lease(self.id, self._state.generation)
+            self._is_ours = False
 
     def detach(self) -> LeaseState:
         """Renew it no longer, and leave it to whoever joins it before its time is over."""
-        self._is_detached = True
+        self._is_ours = False
         self._end()
         return self._state
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        # What ended the block is worth more than that the server could not be told: the lease expires by itself.
+        with suppress(KolkError) if kind is not None else nullcontext():
+            self.close()
 
     def __repr__(self) -> str:
         return f"<kolk.Lease {self.id} of {', '.join(self._state.tables)}>"
+
+    def _as_kept(self, table: str) -> str:
+        """A table's name as the lease has it; one that was dropped since has a name that no table can have."""
+        return table if isinstance(table, str) and table in self._state.tables else str(TableName.parse(table))
 
     def _end(self) -> None:
         self._is_closed = True
