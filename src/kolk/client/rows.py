@@ -5,14 +5,14 @@ and for keys of one column a list of plain values. How their values are converte
 whether the rows obey the schema is decided by whoever serves them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kolk.errors import InvalidRows, TooLarge
+from kolk.errors import InvalidInput, InvalidRows, TooLarge
 from kolk.model.conversion import array_of, converted
 from kolk.model.schema import Column, Schema
 from kolk.model.translation import filled
@@ -24,18 +24,19 @@ Data = Any
 
 def rows_batch(data: Data, schema: Schema, wanted: Sequence[Column], *, ignorable: bool) -> pa.RecordBatch:
     """The wanted columns of ``data``. Unknown columns are refused; known ones left over too, unless ignorable."""
-    return batch_of(columns_of(data, schema.columns), schema, wanted, ignorable=ignorable)
+    names = {column.name for column in wanted} if ignorable else None
+    return batch_of(columns_of(data, schema.columns, names), schema, wanted)
 
 
 def batch_of(
-    columns: dict[str, pa.Array], schema: Schema, wanted: Sequence[Column], *, ignorable: bool, fills: bool = False
+    columns: dict[str, pa.Array], schema: Schema, wanted: Sequence[Column], *, fills: bool = False
 ) -> pa.RecordBatch:
-    """The wanted ones of some columns. With ``fills``, one that is not there has its default, if it has one."""
-    names = {column.name for column in wanted}
+    """The wanted columns, which must be all there are. With ``fills``, one that is not there has its default, if it has
+    one."""
+    names = {column.name: column for column in wanted}
     for name in columns:
         if name not in names:
             schema.column(name)
-        if not ignorable and name not in names:
             raise InvalidRows(f"the column {name!r} is not wanted here; give only {', '.join(names)}")
     absent = [column for column in wanted if column.name not in columns]
     if fills and columns:
@@ -69,15 +70,18 @@ def key_batch(keys: Data, schema: Schema) -> pa.RecordBatch:
     return rows_batch(keys, schema, wanted, ignorable=True)
 
 
-def columns_of(data: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
-    """The columns of ``data`` by their names; values of Python become what the shape says of them."""
+def columns_of(data: Data, shape: Sequence[Column], wanted: Collection[str] | None = None) -> dict[str, pa.Array]:
+    """The columns of ``data`` by their names; values of Python become what the shape says of them.
+
+    Of columns that are not ``wanted`` the names must be known, and nothing else is looked at.
+    """
     if isinstance(data, Mapping):
-        return _columns_of_dicts([data], shape)
+        return _columns_of_dicts([data], shape, wanted)
     if isinstance(data, list | tuple):
-        return _columns_of_dicts(data, shape)
+        return _columns_of_dicts(data, shape, wanted)
     if _is_pandas_frame(data):
-        return _columns_of_pandas(data, shape)
-    return _columns_of_table(_table_of(data), shape)
+        return _columns_of_pandas(data, shape, wanted)
+    return _columns_of_table(_table_of(data), shape, wanted)
 
 
 def check_valid(array: pa.Array | pa.ChunkedArray, name: str, *, full: bool = True) -> None:
@@ -89,42 +93,55 @@ def check_valid(array: pa.Array | pa.ChunkedArray, name: str, *, full: bool = Tr
         raise InvalidRows(f"the column {name!r} is not valid Arrow data: {error}") from error
 
 
-def _columns_of_table(table: pa.Table, shape: Sequence[Column]) -> dict[str, pa.Array]:
-    """What is of another type is about to be converted, and is validated here; what is not, by whoever serves it."""
-    if len(set(table.column_names)) < table.num_columns:
+def _chosen(names: Sequence[str], known: Mapping[str, Any], wanted: Collection[str] | None) -> list[str]:
+    """Those of the columns of some data that are wanted: all without a look, or some of which every one is known."""
+    if len(set(names)) < len(names):
         raise InvalidRows("the data names a column twice")
+    if wanted is None:
+        return list(names)
+    _check_known(names, known)
+    return [name for name in names if name in wanted]
+
+
+def _check_known(names: Iterable[str], known: Mapping[str, Any]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(known)}")
+
+
+def _columns_of_table(table: pa.Table, shape: Sequence[Column], wanted: Collection[str] | None) -> dict[str, pa.Array]:
+    """What is of another type is about to be converted, and is validated here; what is not, by whoever serves it."""
     types = {column.name: column.type.arrow for column in shape}
-    for name in table.column_names:
+    names = _chosen(table.column_names, types, wanted)
+    for name in names:
         check_valid(table.column(name), name, full=table.column(name).type != types.get(name))
-    return {name: _one_chunk(table.column(name), name) for name in table.column_names}
+    return {name: _one_chunk(table.column(name), name) for name in names}
 
 
 def _is_pandas_frame(data: Data) -> bool:
     return type(data).__module__.split(".")[0] == "pandas" and type(data).__name__ == "DataFrame"
 
 
-def _columns_of_pandas(frame: Data, shape: Sequence[Column]) -> dict[str, pa.Array]:
+def _columns_of_pandas(frame: Data, shape: Sequence[Column], wanted: Collection[str] | None) -> dict[str, pa.Array]:
     """Through pandas' own conversion, which drops the index and reads its nullable types.
 
     But for columns of Python's objects, which are taken as those of dicts are: it would take one for another where they
     are of several types, drop zones and nanoseconds, and make a row of a dict, even of one for a map.
     """
     types = {column.name: column.type for column in shape}
-    plain = [
-        not (_is_of_objects(dtype) and str(name) in types)
-        for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
-    ]
+    names = [str(name) for name in frame.columns]
+    chosen = set(_chosen(names, types, wanted))
+    of_objects = [_is_of_objects(dtype) and name in types for name, dtype in zip(names, frame.dtypes, strict=True)]
+    plain = [name in chosen and not is_one for name, is_one in zip(names, of_objects, strict=True)]
     try:
-        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False), shape)
+        columns = _columns_of_table(pa.Table.from_pandas(frame.loc[:, plain], preserve_index=False), shape, None)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidRows):
+        if isinstance(error, InvalidInput):
             raise
         raise InvalidRows(f"the DataFrame cannot be read as rows: {error}") from error
-    for place in [place for place, is_plain in enumerate(plain) if not is_plain]:
-        name = str(frame.columns[place])
-        if name in columns:
-            raise InvalidRows("the data names a column twice")
-        columns[name] = array_of(_objects_of(frame.iloc[:, place]), types[name], name)
+    for place, (name, is_one) in enumerate(zip(names, of_objects, strict=True)):
+        if is_one and name in chosen:
+            columns[name] = array_of(_objects_of(frame.iloc[:, place]), types[name], name)
     return columns
 
 
@@ -196,9 +213,12 @@ def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     )
 
 
-def _columns_of_dicts(rows: Sequence[Any], shape: Sequence[Column]) -> dict[str, pa.Array]:
+def _columns_of_dicts(
+    rows: Sequence[Any], shape: Sequence[Column], wanted: Collection[str] | None
+) -> dict[str, pa.Array]:
+    types = {column.name: column.type for column in shape}
     if not rows:
-        return {column.name: pa.array([], column.type.arrow) for column in shape}
+        return {name: pa.array([], types[name].arrow) for name in _chosen(list(types), types, wanted)}
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InvalidRows(f"a row is a dict of column names and values, not a {type(row).__name__}")
@@ -207,8 +227,6 @@ def _columns_of_dicts(rows: Sequence[Any], shape: Sequence[Column]) -> dict[str,
             raise InvalidRows(
                 f"row {place} and row 0 differ in {', '.join(odd)}: give every row the same columns, None for nothing"
             )
-    types = {column.name: column.type for column in shape}
-    for name in rows[0]:
-        if name not in types:
-            raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(types)}")
-    return {name: array_of([row[name] for row in rows], types[name], name) for name in rows[0]}
+    _check_known(rows[0], types)
+    names = _chosen(list(rows[0]), types, wanted)
+    return {name: array_of([row[name] for row in rows], types[name], name) for name in names}

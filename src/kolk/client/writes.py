@@ -27,7 +27,8 @@ def put_write(
     schema.check_functions()
     shape = schema.input_columns if mode is MergeMode.ACCUMULATE else schema.columns
     has_rows = not isinstance(data, list | tuple) or len(data) > 0
-    given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key and has_rows else shape)
+    asked = None if targets is None else {*schema.primary_key, *targets, *CHANGE_COLUMN_NAMES}
+    given = columns_of(data, (*shape, *_CHANGE_COLUMNS) if schema.primary_key and has_rows else shape, asked)
     if retracts or (CHANGE.name in given and schema.primary_key):
         kinds = pa.array(np.full(_count(given), ChangeKind.DELETE, "i1")) if retracts else _kinds(given[CHANGE.name])
         given = {name: given[name] for name in given if name not in CHANGE_COLUMN_NAMES} | {CHANGE.name: kinds}
@@ -35,7 +36,7 @@ def put_write(
     if schema.aggregates and mode is not MergeMode.OVERWRITE:
         given, targets = _aggregated(schema, given, targets, mode)
     wanted = expected_columns(schema, action, targets, mode)
-    rows = batch_of(given, schema, wanted, ignorable=targets is not None, fills=targets is None)
+    rows = batch_of(given, schema, wanted, fills=targets is None)
     return Write(action=action, rows=rows, columns=targets, mode=mode, schema_id=schema.id)
 
 
