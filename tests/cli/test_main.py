@@ -170,3 +170,15 @@ def test_the_page_of_all_settings_is_current():
     done = subprocess.run(check, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "token list", "token create --name x --allow *=all", "doctor"])
+def test_an_address_is_no_folder(run, command, tmp_path, monkeypatch):
+    """As a path it would be the name of a new one, and a token in it one that no server knows."""
+    monkeypatch.chdir(tmp_path)
+
+    done = run(*command.split(), "kolk://127.0.0.1:9123")
+
+    assert done.exit_code == 2
+    assert "is the address of a server; give the path of a folder" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -151,6 +151,16 @@ def test_a_failure_midway_says_what_is_durable_and_how_to_go_on(run, ok, pages, 
     assert len(scanned(ok, pages)) == 12
 
 
+def test_the_command_to_go_on_with_names_the_database_that_was_named(run, folder, pages, tmp_path):
+    """In the environment there may be another one."""
+    file = tmp_path / "rows.csv"
+    file.write_text("page,pv\n/,1\n/about,x\n")
+
+    done = run("put", pages, file, "--batch-rows", "1", "--url", folder)
+
+    assert f"kolk put {pages} {file} --url {folder} --skip-rows 1" in done.stderr
+
+
 def test_the_command_to_go_on_with_is_the_same_but_for_the_skipped_rows(run, pages, tmp_path):
     file = tmp_path / "my rows"
     file.write_text("page,pv\n/,1\n/about,x\n")

@@ -152,6 +152,21 @@ def test_a_file_whose_scan_was_closed_is_not_there(remote, start, server, pages,
     assert not file.exists()
 
 
+def test_a_pipe_has_the_rows_that_came_before_its_scan_was_closed(remote, start, server, pages, tmp_path):
+    pipe = tmp_path / "pages.csv"
+    os.mkfifo(pipe)
+    process = start("scan", pages, "--url", server.url, "-o", pipe)
+
+    with pipe.open("rb") as written:  # opens when the command does
+        (scan,) = remote.scans()
+        remote.close_scan(scan.id)
+        rows = len(written.read().splitlines()) - 1
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 3
+    assert f"the {rows:,} rows before that were written; the others are missing" in err
+
+
 def test_a_scan_that_nobody_takes_from_expires_with_an_error(scanning, remote, clock):
     process = scanning()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kolk.cli.common import Common, connected, local
+from kolk.cli.common import Common, connected, folder_of, local
 from kolk.cli.notes import is_watched, note
 from kolk.cli.rows import QuietOption
 from kolk.cli.sizes import size_text
@@ -46,8 +46,10 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of the backup.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder for the database.")],
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", parser=folder_of, help="The folder of the backup.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", parser=folder_of, help="A new or empty folder for the database.")
+    ],
     quiet: QuietOption = False,
 ) -> None:
     """Make a database of a backup.

@@ -60,6 +60,18 @@ class Common:
             raise NotFound(f"there is no database in {self.target}; `kolk table create` makes one, or correct --url")
         return kolk.connect(self.target)
 
+    def words(self) -> list[str]:
+        """What was given on the command line, to be given again; but for a secret, which would be shown."""
+        given = {
+            "--url": self.url,
+            "--token-file": self.token_file,
+            "--tls-ca": self.tls_ca,
+            "--tls-cert": self.tls_cert,
+            "--tls-key": self.tls_key,
+        }
+        words = [word for flag, value in given.items() if value for word in (flag, str(value))]
+        return words + (["--allow-plaintext"] if self.allow_plaintext else [])
+
     def load_modules(self) -> None:
         """Import the modules that were named: before anything is read that names their functions."""
         names = self.load or os.environ.get("KOLK_LOAD", "").replace(",", " ").split()
@@ -78,6 +90,13 @@ class Common:
             "allow_plaintext": self.allow_plaintext,
         }
         return {name: value for name, value in given.items() if value}
+
+
+def folder_of(text: str) -> Path:
+    """The folder that an argument names. An address is none: as a path it would be the name of a new folder."""
+    if "://" in text:
+        raise Misuse(f"{text} is the address of a server; give the path of a folder on this machine")
+    return Path(text)
 
 
 def _secret(file: Path | None) -> str | None:

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from kolk.cli.common import Common, connected
+from kolk.cli.common import Common, connected, folder_of
 from kolk.cli.failures import ERROR
 from kolk.cli.findings import Finding, State
 from kolk.cli.formats import Format, FormatOption, chosen
@@ -37,7 +37,9 @@ def doctor(
     common: Common,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="FOLDER", help="Where the database is or will be.  [default: KOLK_URL, or .]"),
+        typer.Argument(
+            metavar="FOLDER", parser=folder_of, help="Where the database is or will be.  [default: KOLK_URL, or .]"
+        ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read all logs and rows, however large they are.")] = False,
     format: FormatOption = None,

@@ -57,8 +57,9 @@ def put(
     """Insert, update or delete rows from a file or a pipe.
 
     A column that the file lacks has its default, or else becomes null; in an aggregation table it is left alone. A
-    file with a column _change_type is a changelog: -D rows are deleted, or taken back from aggregates. Each batch is
-    durable when the next one starts; a failure says how many rows are, and how to go on.
+    file with a column _change_type is a changelog: -D rows are deleted, or taken back from aggregates. Each batch is a
+    put of its own, over the network up to four are under way; a failure says how many rows are durable, and how to go
+    on.
 
     \b
     kolk put web.pages pages.parquet
@@ -69,7 +70,7 @@ def put(
 
     if file == "-" and sys.stdin.isatty():
         raise Misuse(f"where are the rows? Give a file, or a pipe: kolk put {name} FILE")
-    again = ["kolk", "put", name, file]
+    again = ["kolk", "put", name, file, *common.words()]
     for flag, value in (("-i", input_format), ("--columns", columns), ("--mode", mode), ("--delete", delete or None)):
         again += [] if value is None else [flag] if value is True else [flag, str(value)]
     with common.connect() as db, opened(file, _input_format(input_format)) as source:

@@ -110,7 +110,7 @@ def register(app: typer.Typer) -> None:
 
 def _write(rows: "Scan", style: Format, output: Path | None, most: int | None, *, quiet: bool) -> None:
     """Write the rows, but not more than so many, and say what there is to say about it."""
-    from kolk.cli.writers import writing
+    from kolk.cli.writers import is_replaced, writing
 
     clock = SystemClock()
     started = clock.monotonic()
@@ -130,7 +130,7 @@ def _write(rows: "Scan", style: Format, output: Path | None, most: int | None, *
     except KolkError as error:
         error.add_note(
             f"{output} was not written"
-            if output is not None
+            if output is not None and is_replaced(output)
             else "nothing was shown"
             if style is Format.TABLE
             else f"the {done:,} rows before that were written; the others are missing"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kolk.cli.common import local
+from kolk.cli.common import folder_of, local
 from kolk.cli.settings import parse_listen, parse_set, read_settings
 
 
@@ -18,7 +18,9 @@ class Level(StrEnum):
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The database; made if it is not there.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", parser=folder_of, help="The database; made if it is not there.")
+    ],
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="For clients.  [default: 127.0.0.1:9123]")
     ] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kolk.cli.common import local
+from kolk.cli.common import folder_of, local
 from kolk.cli.durations import seconds_of
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke the tokens of a server.")
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that the server serves.")]
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", parser=folder_of, help="The folder that the server serves.")
+]
 
 
 @app.command()

@@ -204,6 +204,11 @@ def open_writer(format: Format, schema: pa.Schema, sink: Sink) -> Writer:
             return Parquet(sink, schema)
 
 
+def is_replaced(output: Path) -> bool:
+    """Whether what is written there appears as a whole, at the end; a device or a pipe takes it as it comes."""
+    return output.is_file() or not output.exists()
+
+
 @contextmanager
 def writing(format: Format, schema: pa.Schema, output: Path | None = None) -> Iterator[Writer]:
     """A writer to this file, or to stdout. It is completed if nothing fails; a file that is not is removed."""
@@ -211,7 +216,7 @@ def writing(format: Format, schema: pa.Schema, output: Path | None = None) -> It
         with _writing_to(sys.stdout.buffer, format, schema) as writer:
             yield writer
         return
-    if output.exists() and not output.is_file():
+    if not is_replaced(output):
         with output.open("wb") as file, _writing_to(file, format, schema) as writer:
             yield writer
         return
