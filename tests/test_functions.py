@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -121,6 +122,38 @@ def test_quantiles_and_ranks_of_numbers():
     assert f.kll_rank(sketches, 3).to_pylist() == [0.75, None, None]
     with pytest.raises(InvalidArgument, match="a share from 0 to 1"):
         f.kll_quantile(sketches, 50)
+
+
+def test_numbers_of_numpy_are_numbers():
+    sketches = f.kll_build(pa.array([[1, 2, 3, 4]]), np.int32(200))
+    counts = pa.array([[1, 1, 0]])
+
+    assert f.kll_quantile(sketches, np.float32(0.5)).to_pylist() == [2]
+    assert f.kll_quantile(sketches, np.array([0.5, 1.0])).to_pylist() == [[2, 4]]
+    assert f.kll_rank(sketches, np.int8(3)).to_pylist() == [0.75]
+    assert f.rb_contains(f.rb_build(pa.array([[7]])), np.int64(7)).to_pylist() == [True]
+    assert f.histogram_quantile(counts, np.array([10, 20]), np.float32(0.5)).to_pylist() == [10]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [None, "x", b"x", [None], ["a"], [[0.5]], [0.5, "a"], 1j, {"a": 1}, pytest.param(-(10**400), id="a huge number")],
+)
+def test_what_is_no_number_or_no_list_of_them_is_refused(wrong):
+    sketches, counts = f.kll_build(pa.array([[1.0]])), pa.array([[1, 2]])
+
+    for call in (
+        lambda: f.kll_quantile(sketches, wrong),
+        lambda: f.kll_rank(sketches, wrong),
+        lambda: f.kll_build(pa.array([[1.0]]), wrong),
+        lambda: f.rb_contains(f.rb_build(pa.array([[7]])), wrong),
+        lambda: f.histogram_quantile(counts, [1], wrong),
+        lambda: f.histogram_quantile(counts, wrong, 0.5),
+        lambda: f.finished(wrong, kolk.Schema([kolk.Column("k", "int")])),
+        lambda: f.finished(pa.table({"k": [1]}), wrong),
+    ):
+        with pytest.raises(InvalidArgument):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kolk import errors
-from kolk.config import Durability, EngineConfig, ServerConfig
+from kolk.config import Durability, EngineConfig, ServerConfig, modules_of
 from kolk.errors import InvalidArgument
 from kolk.model.ids import PlainTag
 
@@ -128,8 +128,7 @@ def connect(
     """
     if not isinstance(target, str | os.PathLike):
         raise InvalidArgument(f"give the path of a folder or the address of a server, not a {type(target).__name__}")
-    if config is not None and not isinstance(config, EngineConfig):
-        raise InvalidArgument("config is a kolk.EngineConfig, such as kolk.EngineConfig(durability='machine')")
+    _check_config(config)
     if "://" in str(target):
         from kolk.client.remote import connect_to
 
@@ -173,11 +172,17 @@ def start(
 
     if not isinstance(folder, str | os.PathLike) or not str(folder) or "://" in str(folder) or "\0" in str(folder):
         raise InvalidArgument(f"give the path of a folder, not {folder!r}")
-    path = Path(os.fsdecode(folder))
+    _check_config(config)
+    if server is not None and not isinstance(server, ServerConfig):
+        raise InvalidArgument("server is a kolk.ServerConfig, such as kolk.ServerConfig(port=9123)")
     settings = server or ServerConfig(port=0, http_port=0)
-    if load:
-        settings = replace(settings, load=(*settings.load, *([load] if isinstance(load, str) else load)))
-    return ServerProcess(path, settings, config or EngineConfig())
+    settings = replace(settings, load=(*settings.load, *modules_of(load)))
+    return ServerProcess(Path(os.fsdecode(folder)), settings, config or EngineConfig())
+
+
+def _check_config(config: object) -> None:
+    if config is not None and not isinstance(config, EngineConfig):
+        raise InvalidArgument("config is a kolk.EngineConfig, such as kolk.EngineConfig(durability='machine')")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ why one would change it. The defaults need no thought.
 """
 
 import ipaddress
+import os
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
@@ -166,7 +167,11 @@ class ServerConfig:
     """Python modules to import when the server starts, such as those that call `kolk.register_aggregate`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "load", _modules(self.load))
+        object.__setattr__(self, "load", modules_of(self.load))
+        for name in ("tls_cert", "tls_key", "tls_client_ca", "backup_folder"):
+            object.__setattr__(self, name, _path(name, getattr(self, name)))
+        if not isinstance(self.host, str) or not self.host:
+            raise InvalidArgument(f"host is a name or an address, such as '127.0.0.1', not {self.host!r}")
         _check_numbers(self)
         if not 0 < self.disk_used_max <= 1:
             raise InvalidArgument(f"disk_used_max is a share between 0 and 1, not {self.disk_used_max!r}")
@@ -213,7 +218,16 @@ def _check_number(name: str, value: Any, *, whole: bool) -> None:
         raise InvalidArgument(f"{name} is a positive {'whole ' if whole else ''}number{limit}, not {value!r}")
 
 
-def _modules(given: object) -> tuple[str, ...]:
+def _path(name: str, given: Any) -> str | None:
+    """A path in any of its forms, as text."""
+    if given is None:
+        return None
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise InvalidArgument(f"{name} is the path of a {'folder' if 'folder' in name else 'file'}, not {given!r}")
+    return os.fsdecode(given)
+
+
+def modules_of(given: object) -> tuple[str, ...]:
     """One may be given by itself, and TOML has lists."""
     listed = [given] if isinstance(given, str) else given
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list | tuple) else []

@@ -46,6 +46,18 @@ def refusal(options: dict[str, str], schema: Schema = PLAIN) -> str:
     return str(raised.value)
 
 
+def test_half_a_surrogate_pair_is_no_parameter_however_it_is_given():
+    """It has no UTF-8, in which the catalog keeps it."""
+    half, says = "\ud800", "half a surrogate pair"
+
+    assert says in refusal({"fields.s.agg": "listagg", "fields.s.listagg.delimiter": half})
+    for form in ({"agg": "listagg", "params": {"delimiter": half}}, {"agg": f"listagg(delimiter = '{half}')"}):
+        with pytest.raises(InvalidSchema, match=says):
+            Schema([KEY, Column("s", "string", **form)], ["k"])
+    with pytest.raises(InvalidSchema, match=says):
+        parse(f"CREATE TABLE t (k INT PRIMARY KEY, s STRING LISTAGG(delimiter = '{half}'))")
+
+
 # --- options
 
 

@@ -402,6 +402,11 @@ def test_a_second_primary_key_is_refused(elements, column):
     )
 
 
+@pytest.mark.parametrize(("clauses", "word"), [("NOT NULL NOT NULL", "NOT NULL"), ("DEFAULT 1 DEFAULT 1", "DEFAULT")])
+def test_a_clause_given_twice_is_refused_even_if_alike(clauses, word):
+    assert first_line(f"CREATE TABLE t (a INT, b INT {clauses})").endswith(f": {word} is given twice")
+
+
 def test_an_option_given_twice_is_refused_even_if_alike():
     message = first_line("CREATE TABLE t (a INT) WITH ('bucket.num' = '1', 'bucket.num' = '1')")
 

@@ -365,3 +365,43 @@ def test_a_lost_answer_to_create_or_drop_is_not_an_error_the_second_time(serve, 
     db.drop_table("t")
     assert db.tables() == []
     connection._client = client
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"config": {"durability": "process"}},
+        {"server": {"port": 0}},
+        {"load": 5},
+        {"load": [5]},
+    ],
+)
+def test_settings_that_make_no_sense_start_nothing(tmp_path, wrong, capfd):
+    with pytest.raises(InvalidArgument):
+        kolk.start(tmp_path / "data", **wrong)
+
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "data").exists()
+
+
+def test_settings_take_paths_in_every_form(tmp_path):
+    config = kolk.ServerConfig(port=0, http_port=-1, backup_folder=tmp_path / "backups")
+    with kolk.start(tmp_path / "data", server=config) as server, kolk.connect(server.url) as db:
+        db.create_table("t", kolk.Schema([kolk.Column("k", "int")], "k")).put({"k": 1})
+        db.backup("one")
+
+    assert (tmp_path / "backups" / "one").is_dir()
+    for wrong in ({"backup_folder": 5}, {"tls_cert": b"PEM", "tls_key": b"PEM"}, {"host": None}, {"host": ""}):
+        with pytest.raises(InvalidArgument):
+            kolk.ServerConfig(**wrong)
+
+
+@pytest.mark.parametrize("url", ["kolk://my host:9123", "kolk://h\u00f6st:9123", "kolk://a/b", "kolk://:9123"])
+def test_an_address_that_cannot_be_is_refused(url):
+    with pytest.raises(InvalidArgument, match="an address is"):
+        kolk.connect(url)
+
+
+def test_certificates_are_files():
+    with pytest.raises(InvalidArgument, match="path of a file"):
+        kolk.connect("kolk://127.0.0.1:1", tls_ca=b"-----BEGIN CERTIFICATE-----")

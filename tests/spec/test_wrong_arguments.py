@@ -5,7 +5,7 @@ import math
 import pytest
 
 import kolk
-from kolk.errors import InvalidArgument, InvalidSchema
+from kolk.errors import InvalidArgument, InvalidName, InvalidSchema
 
 
 def test_partition_columns_are_a_list_of_names_or_none(db):
@@ -99,3 +99,54 @@ def test_an_empty_path_is_no_folder_and_nothing_is_made(tmp_path, monkeypatch):
             call("")
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("buckets", [5, "12", [5]])
+def test_a_lease_lets_go_of_buckets_that_are_named_in_a_list(pages, buckets):
+    pages.put({"page": "/", "pv": 1, "title": None})
+    with pages.lease() as lease:
+        before = lease.snapshots
+        with pytest.raises(InvalidArgument, match="buckets is a list of bucket names"):
+            lease.release(pages.name, buckets)
+
+        assert lease.snapshots == before
+        lease.release(pages.name, iter(["0", "1"]))
+        assert list(lease.snapshots[pages.name]) == ["2", "3"]
+
+
+def test_a_lease_knows_its_tables_by_all_of_their_names(db):
+    for name in ("t", "u"):
+        db.create_table(name, kolk.Schema([kolk.Column("k", "int")], "k")).put({"k": 1})
+    with db.lease(["default.t", "u"]) as lease:
+        assert lease.table("default.t") == lease.table("t") is not None
+        lease.release("default.t")
+        assert list(lease.snapshots) == ["u"]
+
+
+def test_a_writer_takes_no_tag_but_that_of_a_put(pages):
+    with pages.writer("job", ["pv"]) as writer, pytest.raises(InvalidArgument, match="tag is the tag of"):
+        writer.put([{"page": "/", "pv": 1}], tag=5)
+
+
+def test_a_writer_that_cannot_be_undone_so_is_refused(pages):
+    with pytest.raises(InvalidArgument, match="undo is one of"):
+        pages.writer("job", undo=[])
+
+
+def test_a_transaction_is_told_of_its_table_by_name_or_handle(db):
+    with pytest.raises(InvalidName, match="not a table name"), db.transaction("job", 1) as tx:
+        tx.put([{"page": "/"}], table=5)
+
+
+@pytest.mark.parametrize("id", [[], 5, None])
+def test_scans_and_leases_are_named_by_text(db, pages, id):
+    for call in (db.close_scan, db.drop_lease, db.describe_lease, pages.join_scan):
+        with pytest.raises(InvalidArgument):
+            call(id)
+
+
+def test_what_a_log_table_shows_is_not_shared(db):
+    log = db.create_table("log", kolk.Schema([kolk.Column("v", "string")]))
+    for options in ({"shared": True}, {"nonce": "n"}):
+        with pytest.raises(InvalidArgument, match="not shared"):
+            log.scan(limit=5, **options)

@@ -1,5 +1,6 @@
 """Where a server is: ``kolk://host:port``, or ``kolk+tls://host:port`` for an encrypted connection."""
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -7,6 +8,7 @@ from kolk.config import is_loopback
 from kolk.errors import InvalidArgument
 
 DEFAULT_PORT = 9123
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _PLAIN, _TLS = "kolk", "kolk+tls"
 
 
@@ -30,8 +32,8 @@ class Address:
             raise InvalidArgument(f"an address is kolk://host:port or kolk+tls://host:port, not {parts.scheme}://...")
         if parts.username is not None or parts.password is not None:
             raise InvalidArgument("an address has no user or password; give the token as kolk.connect(url, token=...)")
-        if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise InvalidArgument("an address is kolk://host:port and nothing more")
+        if not host or not _HOST.fullmatch(host) or parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise InvalidArgument("an address is kolk://host:port and nothing more, the host a name or an IP address")
         return Address(host, DEFAULT_PORT if port is None else port, parts.scheme == _TLS)
 
     @property

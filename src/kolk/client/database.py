@@ -18,11 +18,11 @@ from kolk.model.backup import BackupInfo
 from kolk.model.ddl import CreateTable, DescribeTable, DropTable, ShowPartitions, ShowTables, TruncateTable, parse
 from kolk.model.durations import Duration
 from kolk.model.follower import Follower
-from kolk.model.lease import LeaseInfo
+from kolk.model.lease import LeaseInfo, check_lease_id
 from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName, check_name
 from kolk.model.owner import OwnerInfo
-from kolk.model.scan import ScanInfo
+from kolk.model.scan import ScanInfo, check_scan_id
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
 from kolk.model.transaction import TransactionInfo, check_handle
@@ -144,7 +144,7 @@ class Database:
 
     def close_scan(self, scan: str) -> bool:
         """End a scan, whoever reads it; whether there was one. Its reader is told with the next batch."""
-        return self._service.close_scan(scan)
+        return self._service.close_scan(check_scan_id(scan))
 
     def lease(
         self,
@@ -169,11 +169,11 @@ class Database:
 
     def describe_lease(self, lease_id: str) -> LeaseState:
         """A lease, with every snapshot that it keeps."""
-        return self._service.lease(lease_id)
+        return self._service.lease(check_lease_id(lease_id))
 
     def drop_lease(self, lease_id: str) -> bool:
         """End a lease, whoever's it is; whether there was one. Its holder is told at its next turn."""
-        return self._service.drop_lease(lease_id)
+        return self._service.drop_lease(check_lease_id(lease_id))
 
     def backup(self, path: str | PathLike[str], *, on_progress: OnProgress | None = None) -> BackupInfo:
         """Copy the whole database into a folder that is new or empty, while it is used; `kolk restore` makes a database

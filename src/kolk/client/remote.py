@@ -65,6 +65,8 @@ def connect_to(
 
 
 def _contents(path: _File) -> bytes | None:
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise InvalidArgument(f"a certificate, key or authority is the path of a file, not a {type(path).__name__}")
     try:
         return None if path is None else Path(path).read_bytes()
     except OSError as error:

@@ -15,6 +15,11 @@ def source_of(source: object, resume: str, *, is_log: bool, is_shared: bool) -> 
         raise InvalidArgument(
             'resume="log" goes on in another scan, which the other readers do not have; leave one out'
         )
+    if is_log and is_shared:
+        raise InvalidArgument(
+            "a scan of a log table is not shared, since what it shows stays: let every reader have the same offsets,"
+            " with table.changelog(start=..., stop=...)"
+        )
     if source == "log" and not is_log:
         raise InvalidArgument('source="log" is for log tables; the changes of this one are in table.changelog()')
     if source in ("live", "log"):

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from kolk.client.bootstrap import Bootstrap
 from kolk.client.changelog import COMMIT_INTERVAL_SECONDS, Changelog, OnPartition, Start
-from kolk.client.handle import Handle
 from kolk.client.found import dicts_of
+from kolk.client.handle import Handle
 from kolk.client.kept_scan import KeptPages
 from kolk.client.last_rows import last_rows
 from kolk.client.lease import LEASE_TTL, Lease, OnLost, leased
@@ -25,14 +25,14 @@ from kolk.client.tasks import Left, TaskWriter, abandon_tasks, commit_tasks
 from kolk.client.transaction import Transaction
 from kolk.client.where import Where, predicate_of
 from kolk.client.writer import WRITER_TTL, Writer, written
-from kolk.client.writes import delete_write, named_columns, preaggregated, put_write, targets_of
+from kolk.client.writes import check_tag, delete_write, named_columns, preaggregated, put_write, targets_of
 from kolk.errors import InvalidArgument, KolkError, LeaseLost, PartitionNotFound
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import PlainTag
 from kolk.model.options import MergeMode
 from kolk.model.owner import Claim, UndoMode, check_owner
 from kolk.model.partition import Partition, bucket_names, parse_partition, partition_name
-from kolk.model.scan import ScanRequest
+from kolk.model.scan import ScanRequest, check_scan_id
 from kolk.model.schema import Schema
 from kolk.model.snapshot import SnapshotInfo
 from kolk.model.write import Write
@@ -119,7 +119,7 @@ class Table(Handle):
             raise InvalidArgument(f"batches is a list or an iterator of what put takes, not a {type(batches).__name__}")
         writes = (put_write(schema, data, targets, how) for data in batches)
         if tag is not None:
-            _check_tag(tag)
+            check_tag(tag)
             return self._put_stream(writes, (_following(tag, place) for place in count()))
         return self._put_fresh_stream(writes)
 
@@ -251,7 +251,7 @@ class Table(Handle):
         """Read a scan that somebody has opened, from its start or from the token of a page on; all of it, or the
         buckets named. Rows, columns and the moment are as they were asked for there. It does not end with this
         reader."""
-        pages = self._service.join_scan(scan, token, None if buckets is None else bucket_names(buckets))
+        pages = self._service.join_scan(check_scan_id(scan), token, None if buckets is None else bucket_names(buckets))
         return Scan(self._link, pages, on_partition, on_progress, is_shared=True)
 
     def bootstrap(
@@ -495,7 +495,7 @@ class Table(Handle):
 
     def _write(self, write: Write, tag: PlainTag | None) -> PutResult:
         if tag is not None:
-            _check_tag(tag)
+            check_tag(tag)
             return self._put(write, tag)
         with self._link.tags.borrow() as fresh:
             return self._put(write, fresh)
@@ -549,11 +549,6 @@ def _shown(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | N
     if names == ():
         raise InvalidArgument("columns names no column; leave it out to get all of them")
     return names
-
-
-def _check_tag(tag: object) -> None:
-    if not isinstance(tag, PlainTag):
-        raise InvalidArgument(f"tag is the tag of an earlier put or of its error, not {tag!r}")
 
 
 def _following(tag: PlainTag, place: int) -> PlainTag:

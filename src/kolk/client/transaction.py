@@ -157,7 +157,7 @@ class Transaction:
             if self._table is None:
                 raise InvalidArgument("say of which table: tx.put(rows, table='web.pages')")
             return self._table
-        found = self._named(table) if isinstance(table, str) else table
+        found = table if isinstance(table, Handle) else self._named(table)
         if self._table is not None and (found is None or found.info.id != self._table.info.id):
             raise InvalidArgument(
                 f"this transaction is one of {self._table.name}; db.transaction(...) is for several tables"

@@ -17,7 +17,7 @@ from typing import Any
 from kolk.client.handle import Handle
 from kolk.client.link import Link
 from kolk.client.rows import Data
-from kolk.client.writes import delete_write, named_columns, put_write, targets_of
+from kolk.client.writes import check_tag, delete_write, named_columns, put_write, targets_of
 from kolk.errors import (
     Closed,
     CommitMismatch,
@@ -224,6 +224,8 @@ class Writer:
 
     def _write(self, write: Write, epoch: int | None, retried: PlainTag | None) -> dict[str, int]:
         self._check_open()
+        if retried is not None:
+            check_tag(retried)
         self._check_sure(retried)
         epoch = self._epoch if epoch is None else check_epoch(epoch)
         if self._unsure is not None:

@@ -12,12 +12,19 @@ from kolk.errors import InvalidArgument, InvalidRows
 from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
 from kolk.model.conversion import converted
+from kolk.model.ids import PlainTag
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
 from kolk.model.rows import checked_rows
 from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
 from kolk.model.write import CHANGE, Action, Write, expected_columns, left_out
 
 _SPARK_WORDS = ("insert", "update_preimage", "update_postimage", "delete")
+
+
+def check_tag(tag: object) -> None:
+    """Refuse what is no tag of a put."""
+    if not isinstance(tag, PlainTag):
+        raise InvalidArgument(f"tag is the tag of an earlier put or of its error, not {tag!r}")
 
 
 def put_write(

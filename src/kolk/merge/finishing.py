@@ -41,24 +41,29 @@ def histogram_quantile(column: Any, bounds: Sequence[float], q: float) -> pa.Arr
     Values are taken to be spread evenly between bounds; below the first one from 0 on, if it is positive, else they
     are taken for it; those beyond the last one are taken for it.
     """
-    states, edges = _array(column), np.asarray(bounds, np.float64)
-    if not 0 <= q <= 1:
-        raise InvalidArgument(f"q is a share from 0 to 1, not {q!r}")
+    states, edges, share = _array(column), _edges(bounds), share_of(q)
     counts = _counts(states, edges)
     totals = counts.cumsum(axis=1)
-    rank = q * totals[:, -1:]
+    rank = share * totals[:, -1:]
     # The place at which the rank is reached; an empty one holds no value.
     place = np.argmax((totals >= rank) & (counts > 0), axis=1)
     rows = np.arange(len(counts))
     count, reached = counts[rows, place], totals[rows, place]
     lowers, uppers = np.append(min(0.0, edges[0]), edges), np.append(edges, edges[-1])
     with np.errstate(invalid="ignore"):
-        share = np.clip((rank[:, 0] - (reached - count)) / count, 0.0, 1.0)
-    found = lowers[place] * (1 - share) + uppers[place] * share
+        within = np.clip((rank[:, 0] - (reached - count)) / count, 0.0, 1.0)
+    found = lowers[place] * (1 - within) + uppers[place] * within
     live = valid_mask(states)
     values, missing = np.zeros(len(states)), np.ones(len(states), np.bool_)
     values[live], missing[live] = found, totals[:, -1] == 0
     return pa.array(values, mask=missing)
+
+
+def share_of(q: object) -> float:
+    """A share as people give it, numpy's numbers too."""
+    if not isinstance(q, int | float | np.integer | np.floating) or not 0 <= q <= 1:
+        raise InvalidArgument(f"q is a share from 0 to 1, not {q!r}")
+    return float(q)
 
 
 def _decimal_averages(sums: pa.Array, counts: pa.Array) -> pa.Array:
@@ -77,13 +82,20 @@ def _decimal_averages(sums: pa.Array, counts: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.decimal128(precision, scale), len(sums), [bits, pa.py_buffer(words)])
 
 
+def _edges(bounds: Any) -> NDArray[np.float64]:
+    try:
+        edges = np.asarray(bounds, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        edges = np.empty(0)
+    if edges.ndim != 1 or not len(edges) or (np.diff(edges) <= 0).any() or not np.isfinite(edges).all():
+        raise InvalidArgument("bounds are the numbers that the column was made with, ascending")
+    return edges
+
+
 def _counts(states: pa.Array, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """The counts of the states that are not null, a row for each; those below zero count as none."""
-    is_list = pt.is_list(states.type) and pt.is_int64(states.type.value_type)
-    if not is_list or not len(edges) or (np.diff(edges) <= 0).any() or not np.isfinite(edges).all():
-        raise InvalidArgument(
-            "histogram_quantile takes states of histogram, lists of counts, and the bounds of their column, ascending"
-        )
+    if not pt.is_list(states.type) or not pt.is_int64(states.type.value_type):
+        raise InvalidArgument(f"histogram_quantile takes states of histogram, lists of counts, not {states.type}")
     starts, values = list_bounds(states)
     lengths = np.diff(starts)[valid_mask(states)]
     if (lengths != len(edges) + 1).any() or values.null_count:

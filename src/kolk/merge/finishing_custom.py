@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kolk.errors import InvalidRows
+from kolk.errors import InvalidArgument, InvalidRows
 from kolk.merge.aggregates.custom import explained, python_values
 from kolk.model.conversion import array_of, converted
 from kolk.model.functions import Function
@@ -24,6 +24,8 @@ def finished(rows: Rows, schema: Schema) -> Rows:
     A column is of the type that the function names as ``output``, or else of what Arrow makes of the values.
     UnknownAggregate if the schema has a function that is not registered here.
     """
+    if not isinstance(rows, pa.Table | pa.RecordBatch) or not isinstance(schema, Schema):
+        raise InvalidArgument("finished takes an Arrow table or batch, and the schema of the table that it is of")
     schema.check_known()
     for name in rows.schema.names:
         column = schema.column(name) if name in schema.names else None

@@ -5,7 +5,8 @@ returns an Arrow array; null in, null out. Bytes from anywhere are checked first
 should be.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 from operator import and_, or_, sub, xor
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument, TooLarge
 from kolk.merge.aggregates.states import Codec, libraries
+from kolk.merge.finishing import share_of
 
 with libraries():
     from kolk.merge.aggregates import cpc, hll, kll, theta
@@ -188,26 +190,29 @@ def kll_build(lists: Lists, k: int = 200) -> pa.Array:
 
 def kll_quantile(sketches: States, q: float | Sequence[float]) -> pa.Array:
     """About which number this share of them is not above, 0.5 the median; for several shares a list. Null of none."""
-    shares = [q] if isinstance(q, int | float) else list(q)
-    if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
-        raise InvalidArgument(f"a quantile is of a share from 0 to 1, not {q!r}")
+    several = q if isinstance(q, Iterable) and getattr(q, "ndim", 1) else None  # a number of numpy has no dimension
+    shares = [share_of(q)] if several is None else [share_of(share) for share in several]
 
     def quantiles(state: bytes) -> list[float] | None:
         sketch = kll.sketch_of(state)
-        return None if sketch.is_empty() else [sketch.get_quantile(float(share), True) for share in shares]
+        return None if sketch.is_empty() else [sketch.get_quantile(share, True) for share in shares]
 
     found = _each(quantiles, sketches, pa.list_(pa.float64()))
-    if not isinstance(q, int | float):
+    if several is not None:
         return found
     return pa.array([None if each is None else each[0] for each in found.to_pylist()], pa.float64())
 
 
 def kll_rank(sketches: States, value: float) -> pa.Array:
     """About which share of the numbers is not above this one, from 0 to 1. Null of none."""
+    try:
+        wanted = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"value is a number, not {value!r}") from None
 
     def rank(state: bytes) -> float | None:
         sketch = kll.sketch_of(state)
-        return None if sketch.is_empty() else sketch.get_rank(float(value), True)
+        return None if sketch.is_empty() else sketch.get_rank(wanted, True)
 
     return _each(rank, sketches, pa.float64())
 
@@ -279,6 +284,6 @@ def _built(lists: Lists, codec: Codec) -> pa.Array:
 
 
 def _number(name: str, value: int, least: int, most: int) -> int:
-    if not isinstance(value, int) or not least <= value <= most:
+    if not isinstance(value, Integral) or not least <= value <= most:
         raise InvalidArgument(f"{name} is a number from {least:,} to {most:,}, not {value!r}")
-    return value
+    return int(value)

@@ -35,6 +35,10 @@ class Aggregate:
             raise InvalidSchema(
                 f"an aggregate function has at most {PARAMETERS_MAX} parameters of {PARAMETER_LENGTH_MAX:,} characters"
             )
+        try:
+            "".join(given.values()).encode()
+        except UnicodeEncodeError:
+            raise InvalidSchema("a parameter has half a surrogate pair, which is no character") from None
         return Aggregate(_checked_name(canonical(name)), tuple(sorted(given.items())))
 
     @staticmethod

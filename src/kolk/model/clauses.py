@@ -54,11 +54,17 @@ def column_definition(reader: Reader) -> Column:
     """``name TYPE [FUNCTION] [NOT NULL] [DEFAULT literal]``, all but the first two in any order."""
     start = reader.token
     name, type = column_name(reader), read_type(reader)
-    nullable, default, agg = True, Literal(None, is_quoted=False), None
+    nullable, agg = True, None
+    default: Literal | None = None
     while True:
+        clause = reader.token
         if reader.accept_all("NOT", "NULL"):
+            if not nullable:
+                reader.refuse(clause, "NOT NULL is given twice")
             nullable = False
         elif reader.accept("DEFAULT"):
+            if default is not None:
+                reader.refuse(clause, "DEFAULT is given twice")
             token, default = reader.token, literal(reader)
             if default.text is not None and not default.is_quoted and type.kind in (Kind.STRING, Kind.CHAR):
                 reader.refuse(token, f"the default of a {type} stands in single quotes")
@@ -66,7 +72,8 @@ def column_definition(reader: Reader) -> Column:
             agg = str(read_aggregate(reader))
         else:
             break
-    return reader.checked(start, partial(Column, name, type, nullable, default=default.text, agg=agg))
+    text = None if default is None else default.text
+    return reader.checked(start, partial(Column, name, type, nullable, default=text, agg=agg))
 
 
 def refuse_comment(reader: Reader, what: str) -> None:

@@ -39,7 +39,7 @@ class UndoMode(Enum):
     def parse(text: str) -> "UndoMode":
         """Clients write the word."""
         modes = {mode.value: mode for mode in UndoMode}
-        if text not in modes:
+        if not isinstance(text, str) or text not in modes:
             raise InvalidArgument(f"undo is one of {', '.join(modes)}, not {text!r}"[:500])
         return modes[text]
 

@@ -114,6 +114,13 @@ class ScanRequest:
         return replace(self, source=ScanSource.SNAPSHOT, lease="", generation=0, pins=named, position=position)
 
 
+def check_scan_id(id: str) -> str:
+    """Refuse what is no id of a scan; whether there is such a scan is not said."""
+    if not _is_text(id):
+        raise InvalidArgument(f"a scan is named by its id, the text in scan.id, not {id!r:.60}")
+    return id
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """How far a reader is: all buckets before this one are read, and of this one all keys up to ``after``.

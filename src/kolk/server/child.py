@@ -44,18 +44,18 @@ class ServerProcess:
 
     def __init__(self, folder: Path, server: ServerConfig, engine: EngineConfig) -> None:
         self._drain_seconds = server.drain_seconds
+        # What is to be loaded is found there as it would be here.
+        path = [os.path.abspath(each) for each in sys.path] if server.load else []
+        given = {**asdict(engine), "durability": engine.durability.value}
+        settings = msgspec.json.encode(_Settings(str(folder), asdict(server), given, path)) + b"\n"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kolk.server.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        # What is to be loaded is found there as it would be here.
-        path = [os.path.abspath(each) for each in sys.path] if server.load else []
-        given = {**asdict(engine), "durability": engine.durability.value}
-        settings = _Settings(str(folder), asdict(server), given, path)
         try:
             with suppress(BrokenPipeError):  # why, is asked below
-                self._process.stdin.write(msgspec.json.encode(settings) + b"\n")
+                self._process.stdin.write(settings)
                 self._process.stdin.flush()
             line = self._process.stdout.readline()
             if not line:
