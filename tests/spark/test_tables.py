@@ -1,5 +1,7 @@
 """Tables by name in a session: as frames, as views of SQL, and row by row by key."""
 
+import datetime
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
@@ -82,6 +84,19 @@ def test_a_row_by_its_key_in_sql(spark, server, db, pages):
     assert sorted(row.pv for row in many) == list(range(95, 100))
     with pytest.raises(Exception, match="give the key"):
         spark.sql(f"SELECT * FROM {call}'/7', 8)")
+
+
+def test_a_lookup_cuts_no_nanoseconds_off(server, db, name):
+    """Python's time of a day has none: what a row of Spark's cannot hold is an error, as it is in every other read."""
+    table = db.create_table(name, kolk.Schema([kolk.Column("k", "int"), kolk.Column("at", "time(9)")], "k"))
+    table.put(pa.table({"k": pa.array([1, 2], pa.int32()), "at": pa.array([1_000, 1_001], pa.time64("ns"))}))
+
+    class Lookup(lookups.LookupRows):
+        given = Options.parse({"url": server.url})
+
+    assert list(Lookup().eval(name, 1)) == [(1, datetime.time(0, 0, 0, 1))]
+    with pytest.raises(InvalidArgument, match="Python has no value"):
+        list(Lookup().eval(name, 2))
 
 
 def test_the_rows_of_a_frames_keys(spark, server, pages):

@@ -14,6 +14,7 @@ from pyspark.sql import types as st
 from pyspark.sql.functions import udtf
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult, UserDefinedTableFunction
 
+from kolk.client.found import dicts_of
 from kolk.client.table import Table
 from kolk.errors import InvalidArgument
 from kolk.spark import connections
@@ -145,7 +146,7 @@ class LookupRows:
         assert self._table is not None, "a row has named it"
         asked, self._waiting = [key for key in self._waiting if None not in key.values()], []
         if asked:
-            for row in self._table.get(asked).to_pylist(maps_as_pydicts="strict"):
+            for row in dicts_of(self._table.get(asked)):
                 yield tuple(row.values())
 
 
