@@ -7,7 +7,7 @@ from tests.spec.owned import TTL, Rack
 
 import kolk
 from kolk.engine.database import Engine
-from kolk.errors import ColumnLockConflict, CommitMismatch, DiskFull, KolkError, OwnerRolledBack
+from kolk.errors import ColumnLockConflict, CommitMismatch, DiskFull, Fenced, KolkError, OwnerRolledBack
 from kolk.runtime.folder import Folder
 from kolk.runtime.rng import Rng
 from kolk.testing.faults import Call, FailingDisk
@@ -111,6 +111,72 @@ def test_h23_h24_an_eviction_that_was_broken_off_is_told_to_who_resumes(rack):
 
     assert t.begin().record.committed == 0
     t.check(every(pv=1))
+
+
+def test_h23_after_a_restart_nobody_waits_for_an_owner_whose_eviction_was_broken_off(rack):
+    """A restart gives owners one more time, but not one whose fence nobody has."""
+    t, _ = half_written(rack)
+    rack.clock.advance(seconds=TTL)
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        t.begin("b")
+    rack.disk.heal()
+    rack.reopen()
+
+    t.begin("b")
+
+    t.check(every(pv=1))
+
+
+@pytest.mark.parametrize("by", ["another owner", "itself"])
+def test_h34_after_a_restart_no_task_goes_on_in_a_run_that_was_half_taken_back(rack, by):
+    """What is left of its rows would be kept when it writes them again."""
+    t = rack.create()
+    before = t.begin()
+    before.put(every(pv=1))
+    before.commit()
+    a = t.begin(attempt="run")
+    a.put(every(pv=10), 1)
+    rack.clock.advance(seconds=TTL if by == "another owner" else 0)
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        t.begin("b") if by == "another owner" else a.rest()
+    rack.disk.heal()
+    rack.reopen()
+
+    with pytest.raises(Fenced):
+        t.begin(attempt="run")
+
+    t.begin(attempt="next")
+    t.check(every(pv=1))
+
+
+def test_h23_an_owner_that_was_taken_back_is_not_forgotten_before_it_has_begun_again(rack, monkeypatch):
+    """It comes back, and the last write of that fails: it still does not know."""
+    t, _ = half_written(rack)
+    rack.clock.advance(seconds=TTL)
+    t.begin("b").rest()
+    owners, left = rack.engine.owners, [None]
+    store = owners.store
+
+    def failing(record):
+        if not left:
+            raise DiskFull("as told")
+        left.pop()
+        store(record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owners, "store", failing)
+        with pytest.raises(DiskFull):
+            t.begin()
+    rack.clock.advance(seconds=TTL)
+    t.put([{"k": 0, "pv": 0}], columns=["pv"])  # which its columns are free for
+
+    rack.clock.advance(seconds=400 * 86_400)
+    rack.engine.reap()
+
+    with pytest.raises(OwnerRolledBack):
+        t.begin(resume_epoch=1)
 
 
 def test_h24_a_begin_that_was_broken_off_is_told_to_who_resumes(rack):

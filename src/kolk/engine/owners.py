@@ -104,7 +104,9 @@ class Owners:
                 meta.write([MetaChange(found.key, None, found.version)])
                 continue
             self._records[record.table, record.name] = record
-            if record.has_columns:
+            if record.evicted and record.is_undoing:
+                locks.fence(record)  # nobody was given this fence, and nobody is: whoever comes next takes it back
+            elif record.has_columns:
                 # A restart gives one more time: nobody could renew while there was no server.
                 locks.publish(record)
 
@@ -260,7 +262,7 @@ class Owners:
             try:
                 if lock is None or lock.expires > before:
                     self._tried.pop(record.number, None)
-                    is_done = lock is None and not record.evicted
+                    is_done = lock is None and not (record.evicted or record.is_undoing)
                     if is_done and self._clock.has_passed(kept_ms, record.used_ms):
                         self._forget_idle(record)
                 elif self._tried.get(record.number, before) <= before:
