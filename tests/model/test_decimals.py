@@ -50,6 +50,14 @@ def test_a_number_that_a_larger_scale_has_no_room_for_is_refused(type, array):
         converted(array, DataType.parse(type), "c")
 
 
+@pytest.mark.parametrize("source", [pa.decimal32(9, 0), pa.decimal64(9, 0), pa.decimal128(9, 0), pa.decimal256(9, 0)])
+@pytest.mark.parametrize("wanted", ["decimal(38, 30)", "decimal(20, 19)", "decimal(11, 10)", "decimal(9, 0)"])
+def test_a_decimal_of_any_width_that_fits_is_taken(source, wanted):
+    found = converted(pa.array([Decimal(1), None, Decimal(-7)], source), DataType.parse(wanted), "c")
+
+    assert found.to_pylist() == [1, None, -7]
+
+
 @example(int(HUGE), 0, (38, 18), None)
 @given(NUMBERS, st.integers(-5, 38), TYPES, st.sampled_from([pa.decimal128(38, 0), pa.decimal256(76, 0), None]))
 def test_a_decimal_of_another_scale_is_the_same_number_or_refused(units, scale, arguments, source):

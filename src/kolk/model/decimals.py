@@ -16,6 +16,8 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 def rescaled(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
     """Decimals of any type as those of another; ArrowInvalid where it cannot hold them."""
+    if array.type.bit_width < wanted.bit_width:  # to compare with: Arrow is wrong on the way back to so few bits
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     found = array.cast(wanted)
     more = wanted.scale - array.type.scale
     if more > 0 and array.type.precision + more > wanted.precision and not found.cast(array.type).equals(array):
