@@ -5,9 +5,10 @@ import errno
 import pytest
 from tests.engine.transaction_bench import PLAIN, events, plain
 
-from kolk.errors import TooManyStagings
+from kolk.errors import Stopped, TooManyStagings
 from kolk.model.transaction import Verdict
 from kolk.testing.faults import Call
+from kolk.testing.meta import Outcome
 
 MINUTE_MS = 60_000
 YEARS_MS = 10 * 365 * 86_400_000
@@ -104,6 +105,21 @@ def test_a_clock_that_is_put_forward_lets_no_name_give_way_that_was_drawn_less_t
     tx.clock.advance(seconds=3_601)
 
     assert tx.committed(table, events(1), app=f"{3:032x}").verdict is Verdict.COMMITTED
+
+
+def test_nor_does_it_where_the_records_had_to_be_read_again(transaction_bench):
+    """After a write of which nobody knows what became: that is no restart, and the times that are known stay known."""
+    tx = transaction_bench(txn_apps_max=2)
+    table = tx.totals()
+    for shot in (1, 2):
+        tx.committed(table, events(1), app=f"{shot:032x}")
+    tx.meta.fail_next(Outcome.LOST)
+    with pytest.raises(Stopped):
+        tx.committed(table, events(1), app="a")
+    tx.clock.jump(YEARS_MS)
+
+    with pytest.raises(TooManyStagings, match="without a name"):
+        tx.committed(table, events(1), app=f"{3:032x}")
 
 
 def test_names_that_were_drawn_an_hour_before_a_restart_give_way_at_once(transaction_bench):

@@ -212,22 +212,22 @@ class Commits:
             yield
 
     def _load(self) -> None:
-        self._apps, self._drawn, self._pending = {}, {}, {}
+        known, self._apps, self._drawn, self._pending = self._drawn, {}, {}, {}
         found = [(each.key, decode_record(each.value)) for each in self._meta.list(PREFIX)]
-        now_ms = self._clock.now_ms()
+        now_ms, now = self._clock.now_ms(), self._clock.monotonic()
         for key, record in sorted(found, key=lambda each: each[1].csn):
-            self._show(key, record, age_ms=max(now_ms - record.timestamp_ms, 0))
+            self._show(key, record, known.get(record.app, now - max(now_ms - record.timestamp_ms, 0) / 1_000))
         self._csn = self._written_csn()
 
     def _written_csn(self) -> int:
         number = self._meta.get(CSN_KEY)
         return 0 if number is None else int(number.value)
 
-    def _show(self, key: str, record: CommitRecord, age_ms: int = 0) -> None:
+    def _show(self, key: str, record: CommitRecord, since: float | None = None) -> None:
         self._apps.setdefault(record.app, {})[key] = record
         if _is_drawn(record.app):
             self._drawn.pop(record.app, None)
-            self._drawn[record.app] = self._clock.monotonic() - age_ms / 1_000
+            self._drawn[record.app] = self._clock.monotonic() if since is None else since
         self._pending.pop(key, None)
         if not record.is_done:
             self._pending[key] = record
