@@ -38,6 +38,16 @@ def commit(db):
         transaction.put(rows(2), table="t")
 
 
+def stage_and_list(db):
+    """Several are open at once, and what there is of them is looked at."""
+    with suppress(RuntimeError), db.transaction("app", 1) as one, db.transaction("other", 1) as other:
+        for transaction in (one, other):
+            transaction.put(rows(2), table="t")
+        db.transactions()
+        db._service.transactions.stagings.reap()
+        raise RuntimeError("it is not to be")
+
+
 def discard(db):
     with suppress(RuntimeError), db.transaction("app", 1) as transaction:
         transaction.put(rows(2), table="t")
@@ -61,6 +71,7 @@ CALLS = {
     "lease": lease,
     "put": lambda db: db.table("t").put(rows(1)),
     "scan": lambda db: db.table("t").scan().to_arrow(),
+    "stage_and_list": stage_and_list,
     "take_snapshot": lambda db: db.table("t").take_snapshot(),
 }
 

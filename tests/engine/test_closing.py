@@ -91,17 +91,41 @@ def test_a_call_that_is_closed_under_is_told_and_leaves_nothing_open_and_nothing
     _run("-m", "tests.engine.closing_play", call, "13" if FULL else "997", str(tmp_path))
 
 
+@pytest.mark.parametrize("look", ["listed", "reap", "staged"])
+def test_a_signal_handler_may_close_the_database_while_its_own_thread_looks_through_what_is_staged(tmp_path, look):
+    db = kolk.connect(tmp_path / "data")
+    db.create_table("t", SCHEMA)
+    for app in "abc":
+        db.transaction(app, 1).put([{"id": 1}], table="t")
+    stagings = db._service.transactions.stagings
+
+    class Signalled:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            db.close()
+            return getattr(self._inner, name)
+
+    stagings._open = {handle: Signalled(entry) for handle, entry in stagings._open.items()}
+
+    getattr(stagings, look)()
+
+    assert len(stagings._open) == 0
+
+
 # --- failures on the way
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("as told")], ids=["interrupted", "failed"])
 @pytest.mark.parametrize("part", [ScanSessions, Snapshots, Stagings, Backups, Leases, Taking, Tablets])
 def test_whatever_fails_when_a_database_closes_nothing_stays_open(tmp_path, monkeypatch, part, error):
-    close = part.close
+    close, left = part.close, [error]
 
     def failing(self, *args):
         close(self, *args)
-        raise error
+        if left:
+            raise left.pop()
 
     with monkeypatch.context() as patched:
         patched.setattr(part, "close", failing)

@@ -6,9 +6,12 @@ engine that somebody builds for himself has none.
 """
 
 import atexit
+import logging
 import os
 import threading
 from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kolk.config import EngineConfig
@@ -20,6 +23,16 @@ from kolk.runtime.ticker import Ticker
 
 TICK_SECONDS = 60.0
 """How often an engine looks for what is due."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Open:
+    """An engine, and one item for each of its users. A signal handler may close a connection in the middle of anything
+    here, so they are counted in steps that it cannot divide."""
+
+    engine: Engine
+    users: list[None]
 
 
 class SharedEngines:
@@ -31,7 +44,7 @@ class SharedEngines:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._users: dict[Path, tuple[Engine, int]] = {}
+        self._open: dict[Path, _Open] = {}
         # Until they have ended: whoever is interrupted as he waits for that may close the engine again.
         self._tickers: dict[Engine, tuple[Ticker, ...]] = {}
         self._orphans: deque[Engine] = deque()
@@ -41,29 +54,23 @@ class SharedEngines:
         real = _resolved(path)
         with self._lock:
             self._let_orphans_go()
-            engine, users = self._users.get(real, (None, 0))
-            if engine is None:
-                engine = self._open(real, config or EngineConfig())
-                clock = SystemClock()
-                self._tickers[engine] = (
-                    Ticker(engine.tick, seconds=TICK_SECONDS, clock=clock),
-                    Ticker(engine.reap, seconds=engine.reap_seconds, clock=clock, name="kolk-reaper"),
-                    Ticker(engine.take_due, seconds=engine.take_seconds, clock=clock, name="kolk-snapshots"),
-                )
-                for ticker in self._tickers[engine]:
-                    ticker.start()
-            elif config is not None and config != engine.config:
-                raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
-            elif not engine.is_in_place:
-                raise Stopped(f"{real} was removed or replaced under an open database; close that one first")
-            self._users[real] = (engine, users + 1)
-            return engine
+            while True:
+                known = self._open.get(real)
+                if known is None:
+                    known = self._open[real] = self._started(real, config or EngineConfig())
+                elif config is not None and config != known.engine.config:
+                    raise InvalidArgument(f"{real} is open in this process with other settings; close it first")
+                elif not known.engine.is_in_place:
+                    raise Stopped(f"{real} was removed or replaced under an open database; close that one first")
+                known.users.append(None)
+                if self._open.get(real) is known:  # else a signal handler has let its last user go
+                    return known.engine
 
     def detach(self, engine: Engine) -> None:
         """One user fewer; the last one closes the engine."""
         with self._lock:
+            self._let_orphans_go()  # first: if that is interrupted this one is still a user, and may be let go again
             self._release(engine)
-            self._let_orphans_go()
 
     def orphan(self, engine: Engine) -> None:
         """A user is gone without a word. Takes no lock."""
@@ -76,15 +83,19 @@ class SharedEngines:
 
     def _let_orphans_go(self) -> None:
         while self._orphans:
-            self._release(self._orphans.popleft())
+            try:
+                self._release(self._orphans.popleft())
+            except Exception:  # noqa: BLE001 - nobody else is there to be told
+                _log.exception("a database that nobody closed did not close well")
 
     def _release(self, engine: Engine) -> None:
-        path = next((path for path, (known, _) in list(self._users.items()) if known is engine), None)
-        if path is not None and self._users[path][1] > 1:
-            self._users[path] = (engine, self._users[path][1] - 1)
-            return
-        if path is not None:
-            del self._users[path]
+        for path, known in list(self._open.items()):
+            if known.engine is engine:
+                with suppress(IndexError):
+                    known.users.pop()
+                if known.users:
+                    return
+                self._open.pop(path, None)
         tickers = self._tickers.get(engine, ())
         for ticker in tickers:
             ticker.stop()
@@ -100,23 +111,35 @@ class SharedEngines:
     def forget(self) -> None:
         """In a forked child: the engines are the parent's, and so may be the lock."""
         self._lock = threading.RLock()
-        for engine, _ in self._users.values():
-            engine.abandon()
-        self._users = {}
+        for known in self._open.values():
+            known.engine.abandon()
+        self._open = {}
         self._tickers = {}  # their threads have stayed with the parent
         self._orphans.clear()
 
-    @staticmethod
-    def _open(path: Path, config: EngineConfig) -> Engine:
+    def _started(self, path: Path, config: EngineConfig) -> _Open:
+        """An engine that nobody uses yet, with its threads."""
+        engine, clock = _opened(path, config), SystemClock()
+        self._tickers[engine] = (
+            Ticker(engine.tick, seconds=TICK_SECONDS, clock=clock),
+            Ticker(engine.reap, seconds=engine.reap_seconds, clock=clock, name="kolk-reaper"),
+            Ticker(engine.take_due, seconds=engine.take_seconds, clock=clock, name="kolk-snapshots"),
+        )
+        for ticker in self._tickers[engine]:
+            ticker.start()
+        return _Open(engine, [])
+
+
+def _opened(path: Path, config: EngineConfig) -> Engine:
+    try:
+        folder = Folder(path)
         try:
-            folder = Folder(path)
-            try:
-                return Engine(folder, config)
-            except BaseException:
-                folder.close()
-                raise
-        except OSError as error:
-            raise Stopped(f"the folder {path} cannot be opened: {error}") from error
+            return Engine(folder, config)
+        except BaseException:
+            folder.close()
+            raise
+    except OSError as error:
+        raise Stopped(f"the folder {path} cannot be opened: {error}") from error
 
 
 def _resolved(path: Path) -> Path:

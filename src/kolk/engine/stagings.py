@@ -163,7 +163,7 @@ class Stagings:
     def staged(self, handles: Iterable[str] | None = None) -> list[Staging]:
         """What these handles stand for, or all, sealed or not; without those that are not there."""
         with self._lock:
-            every = {handle: entry.writer.staging for handle, entry in self._open.items()}
+            every = {handle: entry.writer.staging for handle, entry in list(self._open.items())}
             every |= {handle: entry.staging for handle, entry in self._sealed.items()}
         return list(every.values()) if handles is None else [every[handle] for handle in handles if handle in every]
 
@@ -184,7 +184,7 @@ class Stagings:
         """Forget what waits for too long."""
         now = self._clock.monotonic()
         with self._lock:
-            going = [h for h, e in self._open.items() if now - e.used > self._config.txn_open_ttl_seconds]
+            going = [h for h, e in list(self._open.items()) if now - e.used > self._config.txn_open_ttl_seconds]
             going += [h for h, e in self._sealed.items() if now - e.since > self._config.txn_staging_ttl_seconds]
         if going:
             self.discard(going)
@@ -192,7 +192,8 @@ class Stagings:
     def listed(self) -> list[tuple[Staging, Seal, bool]]:
         """What is staged, and whether it is sealed."""
         with self._lock:
-            found = [(entry.writer.staging, entry.writer.seal_so_far, False) for entry in self._open.values()]
+            entries = list(self._open.values())
+            found = [(entry.writer.staging, entry.writer.seal_so_far, False) for entry in entries]
             return found + [(entry.staging, entry.seal, True) for entry in self._sealed.values()]
 
     @property
