@@ -1,6 +1,8 @@
 """The code that people read first is run: the README's and the guide's, top to bottom."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,39 @@ def test_the_code_of_a_page_runs_as_it_stands(page, tmp_path):
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_who_follows_the_readme_in_python_and_in_a_shell_beside_it_meets_no_error(tmp_path):
+    """Twice, as one runs cells again; but for Spark, which is in the test above."""
+    text = (ROOT / "README.md").read_text().partition("In PySpark")[0]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]  # instead of that which somebody may have in use
+    text = text.replace("9123", str(port)).replace(
+        "serve ./data &", f"serve ./data --listen 127.0.0.1:{port} --http-port -1 &"
+    )
+    blocks = re.findall(r"```(python|bash)\n(.*?)```", text, flags=re.DOTALL)
+    assert [language for language, _ in blocks] == ["python", "python", "bash", "python"]
+    lines = [
+        block if language == "python" else f"subprocess.run(['bash', '-emc', {block + 'wait'!r}], check=True)"
+        for language, block in blocks
+    ]
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(["import subprocess", *lines, *lines]))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("'_change_type': '+I'") == 1
+    assert done.stdout.count('"user":"ada"') >= 2
 
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))
