@@ -148,10 +148,12 @@ def connect(
         raise InvalidArgument(f"{target} is a folder, which takes no token and no TLS; a server is kolk://host:port")
     if not str(target) or "\0" in str(target):
         raise InvalidArgument("a path is not empty and has no NUL in it; the folder that you are in is '.'")
+    from kolk.client.address import check_folder
     from kolk.client.database import Database
     from kolk.engine.shared import ENGINES
     from kolk.runtime.rng import Rng
 
+    check_folder(os.fsdecode(target))
     engine = ENGINES.attach(Path(os.fsdecode(target)), config)
     return Database(engine, partial(ENGINES.detach, engine), Rng(), forget=partial(ENGINES.orphan, engine))
 
@@ -168,10 +170,12 @@ def start(
     It takes free ports on this machine unless ``server`` says otherwise. ``load`` names modules that it imports first,
     such as those that register aggregate functions.
     """
+    from kolk.client.address import check_folder
     from kolk.server.child import ServerProcess
 
     if not isinstance(folder, str | os.PathLike) or not str(folder) or "://" in str(folder) or "\0" in str(folder):
         raise InvalidArgument(f"give the path of a folder, not {folder!r}")
+    check_folder(os.fsdecode(folder))
     _check_config(config)
     if server is not None and not isinstance(server, ServerConfig):
         raise InvalidArgument("server is a kolk.ServerConfig, such as kolk.ServerConfig(port=9123)")

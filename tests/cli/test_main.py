@@ -182,3 +182,17 @@ def test_an_address_is_no_folder(run, command, tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert "is the address of a server; give the path of a folder" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["localhost:9123", "kolk:/127.0.0.1:9123", "kolk:127.0.0.1:9123", "[::1]:9123"])
+@pytest.mark.parametrize(
+    "command", [["serve"], ["table", "list", "--url"], ["table", "create", "t", "--columns", "k int", "--url"]]
+)
+def test_an_address_that_lacks_its_beginning_is_no_new_folder(run, command, target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    done = run(*command, target)
+
+    assert done.exit_code == 2
+    assert f"address of a server, which is kolk://{target.removeprefix('kolk:').lstrip('/')}" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -150,3 +150,23 @@ def test_what_a_log_table_shows_is_not_shared(db):
     for options in ({"shared": True}, {"nonce": "n"}):
         with pytest.raises(InvalidArgument, match="not shared"):
             log.scan(limit=5, **options)
+
+
+@pytest.mark.parametrize("target", ["localhost:9123", "127.0.0.1:9123/", "kolk:/db.example.org:1", "[::1]:9123"])
+@pytest.mark.parametrize("call", [kolk.connect, kolk.start])
+def test_an_address_that_lacks_its_beginning_is_not_taken_for_a_new_folder(call, target, tmp_path, monkeypatch):
+    """Whoever writes there would believe that it is on the server."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(InvalidArgument, match=r"looks like the address of a server, which is kolk://.*write \./"):
+        call(target)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_may_be_named_like_an_address_by_who_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("./localhost:9123", "localhost:9123", "12:30/data"):
+        kolk.connect(path).close()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["12:30", "localhost:9123"]

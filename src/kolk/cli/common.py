@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kolk.cli.failures import Misuse
-from kolk.errors import NotFound
+from kolk.client.address import check_folder
+from kolk.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from kolk.client.database import Database
@@ -56,6 +57,7 @@ class Common:
         if self.is_remote:
             patience: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
             return kolk.connect(self.target, **self._proofs(), **patience)
+        folder_of(self.target)
         if not create and not (Path(self.target) / "FORMAT").exists():
             raise NotFound(f"there is no database in {self.target}; `kolk table create` makes one, or correct --url")
         return kolk.connect(self.target)
@@ -96,6 +98,10 @@ def folder_of(text: str) -> Path:
     """The folder that an argument names. An address is none: as a path it would be the name of a new folder."""
     if "://" in text:
         raise Misuse(f"{text} is the address of a server; give the path of a folder on this machine")
+    try:
+        check_folder(text)
+    except InvalidArgument as error:
+        raise Misuse(str(error)) from None
     return Path(text)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from kolk.config import is_loopback
@@ -10,6 +11,7 @@ from kolk.errors import InvalidArgument
 DEFAULT_PORT = 9123
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _PLAIN, _TLS = "kolk", "kolk+tls"
+_BARE = re.compile(r"(?:kolk(?:\+tls)?:/?)?(?P<place>(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,17 @@ class Address:
 
     def __str__(self) -> str:
         return url_of(_TLS if self.is_tls else _PLAIN, self.host, self.port)
+
+
+def check_folder(path: str) -> None:
+    """Refuse the path of a new folder that was meant to be a server: ``localhost:9123`` lacks nothing but ``kolk://``,
+    and whoever writes there believes that others see it."""
+    found = _BARE.fullmatch(path)
+    if found is not None and not Path(path).exists():
+        raise InvalidArgument(
+            f"{path} looks like the address of a server, which is kolk://{found['place']}; if you mean a new folder of"
+            f" this name, write ./{path}"
+        )
 
 
 def url_of(scheme: str, host: str, port: int) -> str:
