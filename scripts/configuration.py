@@ -24,7 +24,7 @@ Made by `python scripts/configuration.py` from `src/kolk/config.py`; do not edit
 
 `kolk serve FOLDER --config kolk.toml` reads a file of two sections. Every name may also be given as
 `--set SECTION.NAME=VALUE`, and some have a flag of their own; flags beat the file. A name that is not in these tables
-is an error. In Python the same names are the arguments of `kolk.EngineConfig` and `kolk.config.ServerConfig`.
+is an error. In Python the same names are the arguments of `kolk.EngineConfig` and `kolk.ServerConfig`.
 
 ```toml
 [server]

@@ -435,9 +435,10 @@ class Unauthenticated(AccessDenied):
 
 
 class PermissionDenied(AccessDenied):
-    """The token is good, but it does not allow this operation on this table."""
+    """The token is good, but it does not allow this operation on this table, which a server writes into its log."""
 
     code = 72
+    table: str = ""
 
 
 class OwnershipError(KolkError):

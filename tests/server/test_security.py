@@ -364,6 +364,36 @@ def test_no_secret_is_in_any_log_metric_error_or_status(serve, connect, schema, 
         assert hidden not in everything
 
 
+def test_the_log_says_who_was_denied_what_on_which_table(serve, connect, schema, tokens):
+    stream, logger = io.StringIO(), logging.getLogger("kolk.test_denied")
+    log_to(stream, logger, logging.DEBUG)
+    server = serve(events=Events(logger))
+    connect(server, token=secret(tokens, "*=all", name="owner")).create_table("web.pages", schema)
+    reader = connect(server, token=secret(tokens, "web.*=read", name="reader"))
+    table = reader.table("web.pages")
+    for forbidden in (
+        lambda: table.put([{"id": 1, "v": "a"}]),
+        lambda: reader.drop_table("web.pages"),
+        lambda: reader.create_table("web.more", schema),
+        lambda: table.writer("job", ["v"]),
+        lambda: table.transaction("job", 1).put([{"id": 1, "v": "a"}]),
+    ):
+        with pytest.raises(PermissionDenied):
+            forbidden()
+    server.close()
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    denied = [line for line in lines if line["event"] == "security.denied"]
+    assert [(line["method"], line["table"]) for line in denied] == [
+        ("Put", "web.pages"),
+        ("DropTable", "web.pages"),
+        ("CreateTable", "web.more"),
+        ("BeginOwner", "web.pages"),
+        ("Stage", "web.pages"),
+    ]
+    assert {(line["principal"], line["error"]) for line in denied} == {("reader", "PermissionDenied")}
+
+
 def test_altering_needs_the_right_to_alter_and_nothing_else(serve, connect, schema, tokens):
     admin = secret(tokens, "*=all", name="admin")
     alters = secret(tokens, "t=alter", name="alters")

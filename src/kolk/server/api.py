@@ -214,7 +214,7 @@ class Api:
     def _create(self, principal: Principal, create: m.CreateTable) -> m.TableRecord:
         name = TableName.parse(create.name)
         if not principal.may(Operation.CREATE, name):
-            raise PermissionDenied(f"{principal.name} may not create the table {str(name)!r}")
+            raise _denied(principal, Operation.CREATE, name)
         columns = [column_of(column) for column in create.columns]
         spec = TableSpec.make(
             create.name,
@@ -273,8 +273,14 @@ SIGN_OF_LIFE = m.Page()
 
 def _allowed(principal: Principal, operation: Operation, info: TableInfo) -> TableInfo:
     if not principal.may(operation, info.name):
-        raise PermissionDenied(f"{principal.name} may not {operation.value} the table {str(info.name)!r}")
+        raise _denied(principal, operation, info.name)
     return info
+
+
+def _denied(principal: Principal, operation: Operation, table: TableName) -> PermissionDenied:
+    denied = PermissionDenied(f"{principal.name} may not {operation.value} the table {str(table)!r}")
+    denied.table = str(table)
+    return denied
 
 
 def _changes(

@@ -34,7 +34,7 @@ class BackupRequests:
             raise PermissionDenied(f"{principal.name} may not alter every table, and a backup holds them all")
         if self._folder is None:
             raise InvalidArgument(
-                "this server has no place for backups: its operator sets server.backup_folder, or runs `kolk backup` on"
-                " its machine"
+                "this server has no place for backups: start it with --set server.backup_folder=FOLDER; or stop it, and"
+                " run `kolk backup` with its folder"
             )
         return Path(self._folder)

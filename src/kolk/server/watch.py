@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kolk.errors import AccessDenied, Busy, InternalError, KolkError
+from kolk.errors import AccessDenied, Busy, InternalError, KolkError, PermissionDenied
 from kolk.runtime.clock import Clock
 from kolk.server.events import Events
 from kolk.server.metrics import Metrics
@@ -104,6 +104,7 @@ class Watch:
             self._metrics.busy(served.method)
         else:
             return
+        table = error.table if isinstance(error, PermissionDenied) else served.table
         self._events.rate_limited(
-            name, level, error=error, method=served.method, principal=served.principal, table=served.table
+            name, level, error=error, method=served.method, principal=served.principal, table=table
         )
