@@ -131,7 +131,7 @@ def run(folder: Path, *, is_full: bool) -> None:
     """Run the fault tests; their figures and results are in the folder then."""
     environment = {**os.environ, "KOLK_FIGURES": str(folder / FIGURES), "KOLK_FULL": "1" if is_full else "0"}
     command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "", "-q", "-rs", "-p", "no:cacheprovider"]
-    command += ["-n", "2", "--dist", "loadgroup", f"--junitxml={folder / RESULTS}"]
+    command += ["-n", "2", "--dist", "load", f"--junitxml={folder / RESULTS}"]
     subprocess.run(command, cwd=ROOT, env=environment, timeout=RUN_SECONDS_MAX, check=False)
 
 

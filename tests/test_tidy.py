@@ -42,8 +42,12 @@ class Source:
 
 
 @cache
+def source(path: Path) -> Source:
+    return Source(path)
+
+
 def sources(*folders: str) -> list[Source]:
-    return [Source(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [source(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def in_src() -> list[Source]:

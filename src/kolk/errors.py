@@ -105,8 +105,7 @@ class InvalidSchema(InvalidInput):
 
 
 class UnknownAggregate(InvalidSchema):
-    """There is no aggregate function of this name, or not in this version; one of your own must be registered wherever
-    the table is used."""
+    """There is no aggregate function of this name and version here. Register one of your own wherever it is used."""
 
     code = 18
 

@@ -369,7 +369,7 @@ def test_whoever_lets_go_does_not_wait_for_whoever_copies():
     rack.store.publish = slowly
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(rack.publish)
-        is_copying.wait(30)
+        assert is_copying.wait(30)
         rack.own.let_go(1)
         during = rack.own.reclaim()
         may_go_on.set()

@@ -119,7 +119,7 @@ def test_whoever_retires_it_waits_for_a_copy_which_ends_soon_and_leaves_nothing(
     rack.store._copy = slowly
     with ThreadPoolExecutor(2) as pool:
         publishing = pool.submit(rack.publish)
-        is_copying.wait(30)
+        assert is_copying.wait(30)
         retiring = pool.submit(lambda: (rack.own.retire(Closed("the end")), is_retired.set()))
         with pytest.raises(Closed):
             publishing.result(30)

@@ -274,5 +274,9 @@ def test_puts_of_many_clients_at_once_are_served_or_busy_and_never_fail(server):
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
+        assert not any(thread.is_alive() for thread in threads)
 
     assert failures == []
+    with kolk.connect(server.url) as db:
+        for number in range(12):
+            assert db.table(f"at_once.t{number}").scan(columns=["id"]).to_arrow().num_rows == 10_000

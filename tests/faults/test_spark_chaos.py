@@ -42,7 +42,7 @@ import kolk
 SEED = 20_261_117
 WAYS = ("transaction", "undo")
 FILES_AT_ONCE, FILES_AT_ONCE_NAIVE, ROWS_AT_ONCE = 2, 12, 200
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 SHORT = Size(files=20, task_faults=12, kills=3, server_kills=2)
 LONG = Size(files=60, task_faults=44, kills=11, server_kills=6)

@@ -145,12 +145,12 @@ def test_whoever_comes_later_is_not_served_first_although_there_is_room_for_it()
 
 
 def test_when_the_first_gives_up_those_behind_it_are_served():
-    budget = PutBudget(ServerConfig(puts_bytes_max=100, puts_wait_seconds=1))
+    budget = PutBudget(ServerConfig(puts_bytes_max=100, puts_wait_seconds=5))
     line = Line(budget)
 
     with budget.take(10):
         line.join(100)
-        budget._seconds = 30  # of those who come now
+        budget._seconds = 60  # of those who come now
         line.join(90)
         line.end()
 

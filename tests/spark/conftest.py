@@ -21,10 +21,9 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items):
-    """All of Spark in one worker: a second JVM would cost more than it saves."""
+    """What Spark and its libraries leave behind, and say, is none of ours."""
     for item in items:
         if "tests/spark/" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")

@@ -144,16 +144,20 @@ def test_a_follower_gets_what_is_written_while_it_waits(counters):
 def test_a_follower_is_told_when_the_database_closes(folder, config):
     db = kolk.connect(folder, config=config)
     table = db.create_table("t", kolk.Schema([kolk.Column("id", "int")], "id"))
+    table.put({"id": 1})
     outcome: list[Exception] = []
+    follows = threading.Event()
 
     def follow() -> None:
         try:
-            list(table.changelog(follow=True))
+            for _ in table.changelog(follow=True):
+                follows.set()
         except Closed as error:
             outcome.append(error)
 
     follower = threading.Thread(target=follow)
     follower.start()
+    assert follows.wait(30)
     db.close()
     follower.join(30)
 

@@ -90,7 +90,7 @@ def test_a_scan_of_several_buckets_is_one_cut_while_writers_run(pages):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        started.wait(30)
+        assert started.wait(30)
         for _ in range(20):
             with lock:
                 scan = pages.scan()
