@@ -22,18 +22,25 @@ from kolk.errors import InvalidArgument
 from kolk.model.ids import PlainTag
 
 if TYPE_CHECKING:
+    from kolk import aio as aio
+    from kolk import functions as functions
+    from kolk import spark as spark
+    from kolk.client.bootstrap import Bootstrap
     from kolk.client.changelog import Changelog
     from kolk.client.database import Database
     from kolk.client.lease import Lease
     from kolk.client.scan import Scan
     from kolk.client.table import PutResult, Table
     from kolk.client.transaction import Transaction
+    from kolk.client.writer import Writer
     from kolk.model.backup import BackupInfo
     from kolk.model.custom import register_aggregate
     from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
     from kolk.model.follower import Follower
     from kolk.model.lease import LeaseInfo
+    from kolk.model.owner import OwnerInfo
     from kolk.model.partition import Partition, PartitionEvent
+    from kolk.model.scan import ScanInfo
     from kolk.model.schema import Column, Schema
     from kolk.model.snapshot import SnapshotInfo
     from kolk.model.transaction import TransactionInfo
@@ -43,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AddColumn",
     "BackupInfo",
+    "Bootstrap",
     "Changelog",
     "Column",
     "Database",
@@ -54,12 +62,14 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "MoveColumn",
+    "OwnerInfo",
     "Partition",
     "PartitionEvent",
     "PlainTag",
     "PutResult",
     "RenameColumn",
     "Scan",
+    "ScanInfo",
     "Schema",
     "ServerConfig",
     "ServerProcess",
@@ -68,6 +78,7 @@ __all__ = [
     "Transaction",
     "TransactionInfo",
     "WidenColumn",
+    "Writer",
     "connect",
     "errors",
     "register_aggregate",
@@ -77,6 +88,7 @@ __all__ = [
 _HOMES = {
     "AddColumn": "kolk.model.evolution",
     "BackupInfo": "kolk.model.backup",
+    "Bootstrap": "kolk.client.bootstrap",
     "Changelog": "kolk.client.changelog",
     "Column": "kolk.model.schema",
     "Database": "kolk.client.database",
@@ -86,11 +98,13 @@ _HOMES = {
     "Lease": "kolk.client.lease",
     "LeaseInfo": "kolk.model.lease",
     "MoveColumn": "kolk.model.evolution",
+    "OwnerInfo": "kolk.model.owner",
     "Partition": "kolk.model.partition",
     "PartitionEvent": "kolk.model.partition",
     "PutResult": "kolk.client.table",
     "RenameColumn": "kolk.model.evolution",
     "Scan": "kolk.client.scan",
+    "ScanInfo": "kolk.model.scan",
     "Schema": "kolk.model.schema",
     "ServerProcess": "kolk.server.child",
     "SnapshotInfo": "kolk.model.snapshot",
@@ -98,6 +112,7 @@ _HOMES = {
     "Transaction": "kolk.client.transaction",
     "TransactionInfo": "kolk.model.transaction",
     "WidenColumn": "kolk.model.evolution",
+    "Writer": "kolk.client.writer",
     "register_aggregate": "kolk.model.custom",
 }
 
@@ -189,15 +204,18 @@ def _check_config(config: object) -> None:
         raise InvalidArgument("config is a kolk.EngineConfig, such as kolk.EngineConfig(durability='machine')")
 
 
-def __getattr__(name: str) -> Any:
-    """The classes, ``kolk.aio``, ``kolk.functions`` and ``kolk.spark`` are imported when somebody asks for them."""
-    if name in _MODULES:
-        return importlib.import_module(f"kolk.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kolk' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return found
+if not TYPE_CHECKING:  # to a checker it would promise every name, also a misspelt one
+
+    def __getattr__(name: str) -> Any:
+        """The classes, ``kolk.aio``, ``kolk.functions`` and ``kolk.spark`` are imported when somebody asks for them."""
+        if name in _MODULES:
+            return importlib.import_module(f"kolk.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'kolk' has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    """What there is to call, and nothing that this module needs for itself."""
+    return sorted({*__all__, *_MODULES, "__version__"})
