@@ -18,6 +18,7 @@ import pyarrow as pa
 from kolk.client.aio_handle import AsyncHandle
 from kolk.client.aio_lease import LeaseOpening, plain
 from kolk.client.aio_opener import opened
+from kolk.client.aio_shown import shown
 from kolk.client.aio_streams import AsyncBootstrap, AsyncChangelog, AsyncScan, Callback, Opening, in_loop
 from kolk.client.aio_transaction import AsyncTransaction
 from kolk.client.aio_writer import WriterOpening
@@ -166,6 +167,9 @@ class AsyncDatabase:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return shown(self._database)
+
     def _table(self, table: Table) -> "AsyncTable":
         return AsyncTable(table, self._run)
 
@@ -291,9 +295,6 @@ class AsyncTable(AsyncHandle):
         """See ``kolk.Table.changelog``; opened like a scan."""
         opening = partial(self._inner.changelog, *args, **options)
         return Opening(AsyncChangelog, opening, on_partition=on_partition)
-
-    def __repr__(self) -> str:
-        return f"<kolk.aio table {self.name} {self.schema}>"
 
 
 async def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from kolk.client.aio_shown import shown
 from kolk.client.table import Table
 from kolk.model.evolution import Operation
 from kolk.model.schema import Column, Schema
@@ -15,6 +16,9 @@ class AsyncHandle:
     def __init__(self, table: Table, run: Callable[..., Awaitable[Any]]) -> None:
         self._inner = table
         self._run = run
+
+    def __repr__(self) -> str:
+        return shown(self._inner)
 
     @property
     def inner(self) -> Table:

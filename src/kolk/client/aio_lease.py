@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 from kolk.client.aio_opener import opened
+from kolk.client.aio_shown import shown
 from kolk.client.aio_streams import Callback, in_loop
 from kolk.client.lease import Lease
 from kolk.model.durations import Duration
@@ -96,7 +97,7 @@ class AsyncLease:
         await asyncio.to_thread(lambda: self.inner.__exit__(kind, *exc))
 
     def __repr__(self) -> str:
-        return f"<kolk.aio lease {self.id} of {', '.join(self.state.tables)}>"
+        return shown(self.inner)
 
 
 class LeaseOpening:

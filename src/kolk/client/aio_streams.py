@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from kolk.client.aio_opener import opened
+from kolk.client.aio_shown import shown
 from kolk.client.bootstrap import Bootstrap
 from kolk.client.changelog import Changelog, HandOut
 from kolk.client.scan import Scan
@@ -95,6 +96,9 @@ class AsyncStream(Generic[S]):
             await asyncio.to_thread(lambda: self._inner.__exit__(kind, *exc))
         finally:
             self._thread.end()
+
+    def __repr__(self) -> str:
+        return shown(self._inner)
 
     async def _take(self, how: Callable[[], _Taken], form: Callable[[Any], Any] | None = None) -> Any:
         """What this takes in the thread, in another form if one is wanted. Kept until somebody has it."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from kolk.client.aio_handle import AsyncHandle
+from kolk.client.aio_shown import shown
 from kolk.client.aio_turns import Run, Turns
 from kolk.client.rows import Data
 from kolk.client.transaction import Transaction
@@ -86,6 +87,9 @@ class AsyncTransaction:
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         await self._turns.take(self._inner.__exit__, kind, error, trace)
+
+    def __repr__(self) -> str:
+        return shown(self._inner)
 
 
 def _plain(table: str | AsyncHandle | None) -> Any:

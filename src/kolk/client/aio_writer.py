@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
 from kolk.client.aio_opener import opened
+from kolk.client.aio_shown import shown
 from kolk.client.aio_turns import Run, Turns
 from kolk.client.rows import Data
 from kolk.client.writer import Writer
@@ -83,6 +84,9 @@ class AsyncWriter:
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         await self._turns.take(self._inner.__exit__, kind, error, trace)
+
+    def __repr__(self) -> str:
+        return shown(self._inner)
 
 
 class WriterOpening:

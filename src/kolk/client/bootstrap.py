@@ -127,6 +127,11 @@ class Bootstrap:
         if self._changelog is not None:
             self._changelog.__exit__(kind, *exc)
 
+    def __repr__(self) -> str:
+        stage = "following the changelog" if self.is_scanned else "scanning"
+        end = ", closed" if self._is_closed else ""
+        return f"<kolk.Bootstrap of {self._info.name}, {self._rows:,} rows scanned, {stage}{end}>"
+
     def _end_scan(self) -> None:
         self._is_closed = True
         if self._pages is not None:

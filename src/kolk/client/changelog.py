@@ -197,6 +197,10 @@ class Changelog:
         with suppress(KolkError):
             self._close(in_hand=False)
 
+    def __repr__(self) -> str:
+        places = _few(f"{bucket}: {offset}" for bucket, offset in self.offsets.items())
+        return f"<kolk.Changelog of {self._info.name} at {{{places}}}{', closed' if self._closed else ''}>"
+
     def _close(self, *, in_hand: bool) -> None:
         if self._closed:
             return

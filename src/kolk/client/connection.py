@@ -107,6 +107,11 @@ class Connection(RemoteKeeping, RemoteTransactions, RemoteOwners):
         location = url_of(scheme, address.host, address.port)
         self._client = flight.FlightClient(location, generic_options=_CHANNEL, **tls)
 
+    @property
+    def path(self) -> Address:
+        """The address of the server."""
+        return self._address
+
     def hello(self) -> None:
         """Greet the server, so that a wrong address or token is told at once."""
         self._act(m.Hello(protocol=m.PROTOCOL), self._retry.deadline(CONNECT_SECONDS))

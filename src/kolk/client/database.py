@@ -222,6 +222,9 @@ class Database:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<kolk.Database {self._link.place}{', closed' if self._link.is_closed else ''}>"
+
     @property
     def _service(self) -> Service:
         return self._link.service

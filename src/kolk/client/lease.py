@@ -156,7 +156,8 @@ class Lease:
             self.close()
 
     def __repr__(self) -> str:
-        return f"<kolk.Lease {self.id} of {', '.join(self._state.tables)}>"
+        end = ", lost" if self.is_lost else ", closed" if self._is_closed else ""
+        return f"<kolk.Lease {self.id} of {', '.join(self._state.tables)}{end}>"
 
     def _as_kept(self, table: str) -> str:
         """A table's name as the lease has it; one that was dropped since has a name that no table can have."""

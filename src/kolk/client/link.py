@@ -35,6 +35,16 @@ class Link:
             raise Closed("this database is closed; call kolk.connect again")
         return self._service
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return not self._unclosed.alive
+
+    @property
+    def place(self) -> str:
+        """Where the database is, also after the end; nobody is asked for it."""
+        return str(self._service.path)
+
     def close(self) -> None:
         """Let go. Idempotent; if it is interrupted it can be called again."""
         if self._unclosed.detach() is None:

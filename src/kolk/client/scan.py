@@ -40,6 +40,7 @@ class Scan:
         self,
         link: Link,
         pages: ScanPages,
+        table: str,
         on_partition: OnPartition | None = None,
         on_progress: OnProgress | None = None,
         resumption: Resumption | None = None,
@@ -59,6 +60,7 @@ class Scan:
         self._on_partition = on_partition
         self._on_progress = on_progress
         self._resumption = resumption
+        self._table = table
         self._is_shared = is_shared
         self._error: KolkError | None = None
         self._given_back: deque[pa.RecordBatch] = deque()
@@ -153,6 +155,11 @@ class Scan:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        about = "" if self.estimate is None else f" of about {self.estimate:,}"
+        end = "" if self._error is None else ", closed" if isinstance(self._error, Closed) else ", failed"
+        return f"<kolk.Scan of {self._table}, {self.rows:,} rows read{about}{end}>"
 
     def _hand_out(self, page: ScanPage) -> None:
         self.token = page.token

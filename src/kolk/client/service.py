@@ -68,6 +68,11 @@ class ChangePages(Protocol):
 class Service(Protocol):
     """A database, as the client sees it. Thread-safe."""
 
+    @property
+    def path(self) -> object:
+        """Where it is, as text shows it: a folder, or the address of a server. Nobody is asked for it."""
+        ...
+
     def begin_owner(self, table: TableId, claim: Claim) -> OwnerRecord:
         """Take columns of a table, and take back what was left uncommitted. Made again with the same token it has the
         same fence."""

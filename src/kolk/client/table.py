@@ -230,14 +230,14 @@ class Table(Handle):
         kind, lease, generation = source_of(source, resume, is_log=not schema.primary_key, is_shared=is_shared)
         request = replace(request, source=kind, lease=lease, generation=generation)
         if not schema.primary_key:
-            return Scan(self._link, last_rows(self._link, self._info, request), on_partition, on_progress)
+            return Scan(self._link, last_rows(self._link, self._info, request), self.name, on_partition, on_progress)
         resumption = None
         if resume == "log":
             if names is not None:  # the key says which rows a change is about
                 request = replace(request, names=tuple(dict.fromkeys((*names, *schema.primary_key))))
             resumption = Resumption(self._link, self._info, request)
         pages, shown = self._scan_pages(request, source), schema.arrow_of(names)
-        return Scan(self._link, pages, on_partition, on_progress, resumption, shown, is_shared=is_shared)
+        return Scan(self._link, pages, self.name, on_partition, on_progress, resumption, shown, is_shared=is_shared)
 
     def join_scan(
         self,
@@ -252,7 +252,7 @@ class Table(Handle):
         buckets named. Rows, columns and the moment are as they were asked for there. It does not end with this
         reader."""
         pages = self._service.join_scan(check_scan_id(scan), token, None if buckets is None else bucket_names(buckets))
-        return Scan(self._link, pages, on_partition, on_progress, is_shared=True)
+        return Scan(self._link, pages, self.name, on_partition, on_progress, is_shared=True)
 
     def bootstrap(
         self,

@@ -149,6 +149,12 @@ class Transaction:
         elif not self._is_over:
             self.commit()
 
+    def __repr__(self) -> str:
+        tables = ", ".join(table.name for table in self._tables.values()) or "no table yet"
+        left = "not committed" if self._is_over else "open"
+        stage = left if self._result is None else self._result.verdict.value
+        return f"<kolk.Transaction {self.app_id!r} {self.version} of {tables}, {stage}>"
+
     # --- inside
 
     def _target(self, table: str | Handle | None) -> Handle:

@@ -195,6 +195,10 @@ class Writer:
         with suppress(KolkError):  # what went wrong before is told; what is left, whoever begins next takes back
             self.close()
 
+    def __repr__(self) -> str:
+        end = ", closed" if self._is_over else "" if self._lost is None else ", lost"
+        return f"<kolk.Writer {self.owner!r} of {self._table.name}, epoch {self.epoch}{end}>"
+
     def turn(self) -> None:
         """Renew, as is due every third of its time. Called in the background."""
         if self._is_over or self._lost is not None:

@@ -226,6 +226,9 @@ class Schema:
         key = f", PRIMARY KEY ({', '.join(self.primary_key)})" if self.primary_key else ""
         return f"({', '.join(map(str, self.columns))}{key})"
 
+    def __repr__(self) -> str:
+        return f"<kolk.Schema {self}>"
+
 
 def data_type(given: object) -> DataType:
     """A column type in any of the forms that people give it in."""

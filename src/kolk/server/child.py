@@ -43,6 +43,7 @@ class ServerProcess:
     """A server that runs as long as this process, or until ``close``. A context manager."""
 
     def __init__(self, folder: Path, server: ServerConfig, engine: EngineConfig) -> None:
+        self._folder = folder
         self._drain_seconds = server.drain_seconds
         # What is to be loaded is found there as it would be here.
         path = [os.path.abspath(each) for each in sys.path] if server.load else []
@@ -96,6 +97,11 @@ class ServerProcess:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        code = self._process.poll()
+        end = f"pid {self.pid}" if code is None else f"ended with code {code}"
+        return f"<kolk.ServerProcess {self.url} of {self._folder}, {end}>"
 
     def _reap(self) -> None:
         self._process.wait()
