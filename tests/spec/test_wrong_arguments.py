@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import kolk
-from kolk.errors import InvalidArgument, InvalidName, InvalidSchema
+from kolk.errors import InvalidArgument, InvalidInput, InvalidName, InvalidRows, InvalidSchema
 
 
 def test_partition_columns_are_a_list_of_names_or_none(db):
@@ -170,3 +172,51 @@ def test_a_folder_may_be_named_like_an_address_by_who_says_so(tmp_path, monkeypa
         kolk.connect(path).close()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["12:30", "localhost:9123"]
+
+
+@pytest.mark.parametrize("keys", ["/", 1, None, b"/", {"/"}, iter(["/"])])
+def test_keys_are_a_list_of_them(pages, keys):
+    for call in (pages.get, pages.delete):
+        with pytest.raises(InvalidRows, match=r"cannot read keys from a .*; give a list of keys: \['/'\]"):
+            call(keys)
+
+
+def test_a_misspelt_column_is_told_which_one_was_meant_of_those_that_the_table_has(pages):
+    told = r"there is no column 'titel'; did you mean 'title'\? The columns are page, pv, title$"
+    row = {"page": "/", "pv": 1, "titel": "x"}
+
+    for call in (
+        lambda: pages.put(row),
+        lambda: pages.put(pa.table({name: [value] for name, value in row.items()})),
+        lambda: pages.put(row, columns=["pv"]),
+        lambda: pages.scan(columns=["titel"]),
+        lambda: pages.scan(where={"titel": "x"}),
+        lambda: pages.writer("job", ["titel"]),
+        lambda: pages.drop_column("titel"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            call()
+
+
+def test_buckets_are_named_by_text_although_they_look_like_numbers(pages):
+    for what in ("start", "stop"):
+        with pytest.raises(
+            InvalidArgument, match=f"{what} names a bucket 0; the names of buckets are text: {{'0': 0}}"
+        ):
+            pages.changelog(**{what: {0: 0}})
+
+
+@pytest.mark.parametrize("column", [["/"], ("/",), pa.array(["/"]), np.array(["/"])])
+def test_a_dict_is_one_row_and_not_a_table(pages, column):
+    with pytest.raises(
+        InvalidRows, match=r"'page' is a string, got .*; a dict is one row, and columns go in as pa.table"
+    ):
+        pages.put({"page": column, "pv": [1], "title": [None]})
+
+
+def test_a_list_is_a_value_where_the_column_holds_lists(db):
+    table = db.create_table("t", kolk.Schema([kolk.Column("k", "int"), kolk.Column("v", "array<int>")], "k"))
+
+    table.put({"k": 1, "v": [1, 2]})
+
+    assert table.get_one(k=1)["v"] == [1, 2]

@@ -102,6 +102,8 @@ class Changelog:
         check_partitions_only(info, where)
         bounds = selected(info.partition_columns, service.bounds(info.id), where)
         chosen = _chosen(buckets, bounds)
+        for what, given in (("start", start), ("stop", stop)):
+            _check_text(given, what)
         start = selected(info.partition_columns, start, where) if isinstance(start, Mapping) else start
         starts = _starts(start, chosen, bounds, service, info)
         stop = selected(info.partition_columns, stop, where) if isinstance(stop, Mapping) else stop
@@ -342,6 +344,13 @@ def _offsets(starts: Mapping[str, int], chosen: Sequence[str], bounds: Mapping[s
         return dict(starts)
     places = {PARTITIONS: bounds[PARTITIONS][1]} if PARTITIONS in chosen else {}
     return {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen} | places
+
+
+def _check_text(offsets: object, what: str) -> None:
+    """Buckets have names, though many look like numbers."""
+    odd = [bucket for bucket in offsets if not isinstance(bucket, str)] if isinstance(offsets, Mapping) else []
+    if odd:
+        raise InvalidArgument(f"{what} names a bucket {odd[0]!r}; the names of buckets are text: {{'0': 0}}")
 
 
 def _whole_numbers(offsets: Mapping[str, int], what: str) -> dict[str, int]:

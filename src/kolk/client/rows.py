@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from kolk.errors import InvalidInput, InvalidRows, TooLarge
 from kolk.model.conversion import array_of, converted
-from kolk.model.schema import Column, Schema
+from kolk.model.names import no_column
+from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
 from kolk.model.translation import filled
 
 _CHUNK_BYTES_MAX = 2**31 - 1  # what the offsets of an Arrow array can address
@@ -67,6 +68,11 @@ def key_batch(keys: Data, schema: Schema) -> pa.RecordBatch:
         if any(len(row) != len(names) for row in rows):
             raise InvalidRows(f"a key of this table has {len(names)} values: {', '.join(names)}")
         keys = [dict(zip(names, row, strict=True)) for row in rows]
+    if not _has_rows(keys):
+        raise InvalidRows(
+            f"cannot read keys from a {type(keys).__name__}; give a list of keys: ['/'], [('ada', 1)], dicts,"
+            " or an Arrow table"
+        )
     return rows_batch(keys, schema, wanted, ignorable=True)
 
 
@@ -76,12 +82,31 @@ def columns_of(data: Data, shape: Sequence[Column], wanted: Collection[str] | No
     Of columns that are not ``wanted`` the names must be known, and nothing else is looked at.
     """
     if isinstance(data, Mapping):
+        _check_one_row(data, shape, wanted)
         return _columns_of_dicts([data], shape, wanted)
     if isinstance(data, list | tuple):
         return _columns_of_dicts(data, shape, wanted)
     if _is_pandas_frame(data):
         return _columns_of_pandas(data, shape, wanted)
     return _columns_of_table(_table_of(data), shape, wanted)
+
+
+def _has_rows(data: Data) -> bool:
+    """Whether rows may be read from this: a string or a number has none."""
+    is_known = isinstance(data, Mapping | list | tuple | pa.Table | pa.RecordBatch) or _is_pandas_frame(data)
+    return is_known or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def _check_one_row(row: Mapping[str, Any], shape: Sequence[Column], wanted: Collection[str] | None) -> None:
+    """Refuse a dict of whole columns, which is what pandas and Arrow make tables of."""
+    for column in shape:
+        value = row.get(column.name)
+        is_asked = wanted is None or column.name in wanted
+        if is_asked and not column.type.is_nested and (isinstance(value, list | tuple) or _is_one_column(value)):
+            raise InvalidRows(
+                f"the column {column.name!r} is a {column.type}, got a {type(value).__name__}; a dict is one row, and"
+                " columns go in as pa.table(data)"
+            )
 
 
 def check_valid(array: pa.Array | pa.ChunkedArray, name: str, *, full: bool = True) -> None:
@@ -106,7 +131,7 @@ def _chosen(names: Sequence[str], known: Mapping[str, Any], wanted: Collection[s
 def _check_known(names: Iterable[str], known: Mapping[str, Any]) -> None:
     for name in names:
         if name not in known:
-            raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(known)}")
+            raise InvalidRows(no_column(name, [each for each in known if each not in CHANGE_COLUMN_NAMES]))
 
 
 def _columns_of_table(table: pa.Table, shape: Sequence[Column], wanted: Collection[str] | None) -> dict[str, pa.Array]:

@@ -131,7 +131,7 @@ class Table(Handle):
         *,
         tag: PlainTag | None = None,
     ) -> PutResult:
-        """Remove the rows of these keys; keys without a row are passed over.
+        """Remove the rows of these keys, given as in ``get``; keys without a row are passed over.
 
         ``columns`` makes it a partial delete: these columns become null, and a row of which nothing but its key
         is left goes.
@@ -143,7 +143,11 @@ class Table(Handle):
         return self._write(delete_write(schema, keys, targets, MergeMode.parse(mode)), tag)
 
     def get(self, keys: Data, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of these keys, in the order of the keys; a key without a row is left out."""
+        """The rows of these keys, in the order of the keys; a key without a row is left out.
+
+        Keys are a list of values, ``["/"]``, for a key of several columns of tuples in their order, ``[("ada", 1)]``,
+        or of dicts; an Arrow table or a frame that has the key's columns; or, for a key of one column, an array.
+        """
         schema = self._keyed("look up")
         found = self._service.get(self._info.id, key_batch(keys, schema), _shown(schema, columns), schema.id)
         return pa.Table.from_batches([found])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument, InvalidInput
 from kolk.model.conversion import array_of, converted
+from kolk.model.names import no_column
 from kolk.model.predicate import Predicate
 from kolk.model.schema import Column, Schema
 from kolk.model.terms import IsNull, Node, all_of, matching
@@ -34,7 +35,7 @@ def predicate_of(where: Where | None, schema: Schema) -> Predicate | None:
 
 def _term(name: object, value: Any, schema: Schema) -> Node:
     if name not in schema.names:
-        raise InvalidArgument(f"there is no column {name!r}; the columns are {', '.join(schema.names)}")
+        raise InvalidArgument(no_column(name, schema.names))
     column = schema.column(str(name))
     if value is None:
         return IsNull(column.name, column.type)

@@ -13,6 +13,7 @@ from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
 from kolk.model.conversion import converted
 from kolk.model.ids import PlainTag
+from kolk.model.names import no_column
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
 from kolk.model.rows import checked_rows
 from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
@@ -90,7 +91,7 @@ def named_columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, .
         raise InvalidArgument(f"columns is a list of column names, not {columns!r}")
     unknown = [name for name in names if name not in schema.names]
     if unknown:
-        raise InvalidArgument(f"there is no column {unknown[0]!r}; the columns are {', '.join(schema.names)}")
+        raise InvalidArgument(no_column(unknown[0], schema.names))
     if len(set(names)) < len(names):
         raise InvalidArgument("a column is named twice")
     return names

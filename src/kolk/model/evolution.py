@@ -14,6 +14,7 @@ from kolk.errors import InvalidSchema
 from kolk.model.aggregate import Aggregate
 from kolk.model.aggregation import completed
 from kolk.model.kinds import Kind
+from kolk.model.names import no_column
 from kolk.model.options import KV_TTL_COLUMN
 from kolk.model.schema import COLUMNS_MAX, SCHEMA_ID_MAX, Column, Schema, data_type
 from kolk.model.table import TableSpec
@@ -259,8 +260,7 @@ class _Draft:
     def _column(self, name: str) -> Column:
         found = next((column for column in self._columns if column.name == name), None)
         if found is None:
-            known = ", ".join(column.name for column in self._columns)
-            raise InvalidSchema(f"there is no column {name!r}; the columns are {known}")
+            raise InvalidSchema(no_column(name, [column.name for column in self._columns]))
         return found
 
     def _check_free(self, name: str, but: Column | None = None) -> None:

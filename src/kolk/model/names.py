@@ -4,7 +4,9 @@ Names come from outside, so they are checked once, here, and never become part o
 has a number.
 """
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kolk.errors import InvalidName
@@ -23,6 +25,14 @@ def check_name(name: str, what: str) -> str:
             " not starting with - or with two underscores"
         )
     return name
+
+
+def no_column(name: object, names: Iterable[str]) -> str:
+    """That there is no column of this name, and which there are; the one first that was perhaps meant."""
+    known = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(str(name).lower()[:NAME_LENGTH_MAX], known, n=1)
+    hint = f"did you mean {known[near[0]]!r}? The" if near else "the"
+    return f"there is no column {name!r}; {hint} columns are {', '.join(known.values())}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

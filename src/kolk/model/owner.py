@@ -13,6 +13,7 @@ from enum import Enum
 
 from kolk.errors import InvalidArgument
 from kolk.model.ids import OwnerTag, TableId
+from kolk.model.names import no_column
 from kolk.model.schema import Column, Schema
 from kolk.model.table import TableInfo
 
@@ -221,7 +222,7 @@ def closed_columns(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         raise InvalidArgument("columns is a list of the columns to own; leave it out to own all of them")
     for name in names:
         if name not in schema.names:
-            raise InvalidArgument(f"there is no column {name!r}; the columns are {', '.join(schema.names)}"[:500])
+            raise InvalidArgument(no_column(name, schema.names)[:500])
         column = schema.column(name)
         if not column.nullable and column.default is None and len(set(names)) < len(schema.value_columns):
             raise InvalidArgument(

@@ -17,7 +17,7 @@ from kolk.errors import InvalidRows, InvalidSchema, UnknownAggregate
 from kolk.model.aggregate import Aggregate
 from kolk.model.defaults import default_literal, default_text
 from kolk.model.functions import Function, function, is_function, is_own
-from kolk.model.names import check_name
+from kolk.model.names import check_name, no_column
 from kolk.model.types import DataType
 
 COLUMNS_MAX = 1_600
@@ -211,7 +211,7 @@ class Schema:
         try:
             return self.columns[self._positions[name]]
         except KeyError:
-            raise InvalidRows(f"there is no column {name!r}; the columns are {', '.join(self.names)}") from None
+            raise InvalidRows(no_column(name, self.names)) from None
 
     @cached_property
     def by_id(self) -> dict[int, Column]:
