@@ -2,7 +2,7 @@
 
 import pytest
 
-from kolk.errors import InvalidInput, InvalidSchema, InvalidStatement
+from kolk.errors import InvalidInput, InvalidSchema, InvalidStatement, UnknownAggregate
 from kolk.model.alter_ddl import AddPartition, AlterTable, DropPartition, SetOptions
 from kolk.model.ddl import parse
 from kolk.model.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
@@ -89,7 +89,7 @@ def test_options_and_partitions_are_statements_of_their_own():
         ("ADD COLUMN x INT DEFAULT 1 DEFAULT 2", "column 50: DEFAULT is given twice"),
         ("ADD COLUMN x INT DEFAULT NULL NOT NULL DEFAULT 2", "column 62: DEFAULT is given twice"),
         ("ADD COLUMN x INT NOT NULL DEFAULT 1 NOT NULL", "column 59: NOT NULL is given twice"),
-        ("ADD COLUMN x INT SUMM", "found 'SUMM', expected"),
+        ("ADD COLUMN x INT DEFALT 1", "found 'DEFALT', expected"),
         ("ADD COLUMN x INT COMMENT 'c'", "column comments are not kept"),
         ("ALTER COLUMN x SET NOT NULL", "cannot become NOT NULL"),
         ("ALTER COLUMN x SET DEFAULT 5", "a default stays what it is"),
@@ -106,6 +106,16 @@ def test_what_cannot_be_read_is_refused_at_its_place(text, message):
 
     assert "line 1" in str(caught.value)
     assert message in str(caught.value)
+
+
+def test_a_word_that_is_no_function_is_told_which_one_was_meant():
+    with pytest.raises(UnknownAggregate) as caught:
+        parse("ALTER TABLE web.pages ADD COLUMN x INT SUMM")
+
+    assert str(caught.value).startswith(
+        "line 1, column 40: the aggregate function of the column 'x': there is no aggregate function 'summ';"
+        " did you mean 'sum'?"
+    )
 
 
 @pytest.mark.parametrize("value", ["1.5", "'x'", "TRUE", "99999999999999999999", "1e", "-", "0x1"])

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from kolk.errors import InvalidInput, InvalidName, InvalidSchema, InvalidStatement, TooLarge
+from kolk.errors import InvalidInput, InvalidName, InvalidSchema, InvalidStatement, TooLarge, UnknownAggregate
 from kolk.model.ddl import (
     STATEMENT_LENGTH_MAX,
     CreateTable,
@@ -351,6 +351,27 @@ def test_an_aggregate_function_stands_behind_the_type_or_the_rest(function, text
     column = statement.schema.column("pv")
     assert (str(column.agg), column.nullable) == (function.lower(), False)
     assert statement.spec.options.merge_engine is MergeEngine.AGGREGATION
+
+
+@pytest.mark.parametrize("word", ["SUMM", "summ", "NOT NULL SUMM", "DEFAULT 0 SUMM", "SUMM NOT NULL", "SUMM(a = 1)"])
+def test_an_aggregate_function_that_there_is_not_is_told_which_one_was_meant(word):
+    message = refusal(f"CREATE TABLE t (k INT PRIMARY KEY, pv BIGINT {word})", UnknownAggregate)
+
+    assert "the column 'pv': there is no aggregate function 'summ'; did you mean 'sum'?" in message
+    assert message.splitlines()[-1].index("^") == message.splitlines()[-2].lower().index("summ")
+
+
+@pytest.mark.parametrize(
+    "word", ["UNIQUE", "NULL", "CHECK (k > 0)", "REFERENCES u", "DEFALT 0", "COLATE x", "SUM SUMM"]
+)
+def test_a_word_that_sql_has_elsewhere_is_taken_for_no_function(word):
+    assert "expected" in first_line(f"CREATE TABLE t (k INT {word})")
+
+
+def test_a_function_without_a_key_is_said_to_need_one():
+    for text in ("CREATE TABLE t (k INT, pv BIGINT SUM)", "CREATE TABLE t (pv BIGINT) WITH ('fields.pv.agg' = 'sum')"):
+        with pytest.raises(InvalidSchema, match=r"^pv bigint SUM needs a PRIMARY KEY"):
+            _ = parse(text).spec
 
 
 def test_an_aggregate_function_that_does_not_suit_its_column_is_refused_at_its_place():

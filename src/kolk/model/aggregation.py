@@ -31,7 +31,8 @@ def declared(schema: Schema, options: Mapping[str, str]) -> tuple[Schema, dict[s
     named = [column.agg.name for column in columns if column.agg is not None]
     for name in [*named, Aggregate.parse(rest[FALLBACK]).name] if FALLBACK in rest else named:
         function(name)
-    if MERGE_ENGINE not in rest and (FALLBACK in rest or any(column.agg for column in columns)):
+    _check_keyed(schema)
+    if MERGE_ENGINE not in rest and schema.primary_key and (FALLBACK in rest or named):
         rest[MERGE_ENGINE] = MergeEngine.AGGREGATION.value
     return schema, rest
 
@@ -72,6 +73,13 @@ def field_options(schema: Schema) -> dict[str, str]:
             for name, value in column.agg.parameters:
                 found[f"{_FIELDS}{column.name}.{column.agg.name}.{name}"] = value
     return found
+
+
+def _check_keyed(schema: Schema) -> None:
+    """Say it of the column, which somebody wrote, and not of the merge engine, which follows from it."""
+    if schema.aggregates and not schema.primary_key:
+        column = next(column for column in schema.columns if column.agg is not None)
+        raise InvalidSchema(f"{column} needs a PRIMARY KEY, for rows of one key are aggregated; this table has none")
 
 
 def _by_column(options: Mapping[str, str], schema: Schema) -> dict[str, dict[str, str]]:

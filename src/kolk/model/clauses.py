@@ -5,12 +5,14 @@ A column is defined in the same words wherever one is: ``name TYPE [FUNCTION[(pa
 to drop it refuses, pointing at the place.
 """
 
+import difflib
 from dataclasses import dataclass
 from functools import partial
 
+from kolk.errors import UnknownAggregate
 from kolk.model.aggregate import canonical, read_aggregate
 from kolk.model.defaults import default_literal
-from kolk.model.functions import is_function
+from kolk.model.functions import function, is_function
 from kolk.model.kinds import Kind
 from kolk.model.names import TableName, check_name
 from kolk.model.schema import COLUMNS_MAX, Column
@@ -23,6 +25,11 @@ LIST_LENGTH_MAX = COLUMNS_MAX + 1
 _TYPED = ("DATE", "TIME", "TIMESTAMP")
 _RESERVED = frozenset({"if", "primary"})
 """The words that begin something else where a name may stand."""
+_KEYWORDS = (
+    *("NOT", "NULL", "DEFAULT", "PRIMARY", "KEY", "COMMENT", "FIRST", "AFTER", "PARTITIONED", "DISTRIBUTED", "WITH"),
+    *("UNIQUE", "CHECK", "CONSTRAINT", "REFERENCES", "COLLATE", "GENERATED", "AS", "AUTO_INCREMENT", "IDENTITY"),
+)
+"""What may stand after the type of a column, here or elsewhere in SQL, and is no aggregate function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,8 @@ def column_definition(reader: Reader) -> Column:
             agg = str(read_aggregate(reader))
         else:
             break
+    if agg is None:
+        reader.checked(reader.token, partial(_check_word, reader.token, name))
     text = None if default is None else default.text
     return reader.checked(start, partial(Column, name, type, nullable, default=text, agg=agg))
 
@@ -128,6 +137,17 @@ def _option(reader: Reader) -> tuple[Token, str]:
 
 def _is_aggregate(token: Token) -> bool:
     return token.kind is TokenKind.WORD and is_function(canonical(token.text))
+
+
+def _check_word(token: Token, column: str) -> None:
+    """Raise UnknownAggregate for a word where a function may stand, if it is nothing else of SQL either: what is almost
+    a keyword is left to whoever says which ones are expected."""
+    if token.kind is not TokenKind.WORD or difflib.get_close_matches(token.text.upper(), _KEYWORDS, 1, 0.8):
+        return
+    try:
+        function(canonical(token.text))
+    except UnknownAggregate as error:
+        raise UnknownAggregate(f"the aggregate function of the column {column!r}: {error}") from None
 
 
 # --- text
