@@ -1,6 +1,7 @@
 """Arguments that make no sense: each call says at once what it wants instead, with an error of Kolk's own."""
 
 import math
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
@@ -220,3 +221,90 @@ def test_a_list_is_a_value_where_the_column_holds_lists(db):
     table.put({"k": 1, "v": [1, 2]})
 
     assert table.get_one(k=1)["v"] == [1, 2]
+
+
+class Word(str, Enum):  # noqa: UP042 - one of the kind whose str() is not its text
+    """Texts that have names in a program, which are not the texts."""
+
+    KEY = "k"
+    VALUE = "v"
+    OTHER = "w"
+    JOB = "job"
+
+
+class Count(int):
+    """A number that is more than a number to a program."""
+
+
+@pytest.mark.parametrize("text", [np.str_, Word])
+def test_names_are_taken_as_the_text_that_they_are(db, text):
+    schema = kolk.Schema([kolk.Column(text("k"), "string"), kolk.Column(text("v"), "int")], [text("k"), text("v")])
+    table = db.create_table(text("job"), schema, partition_by=[text("k")], bucket_key=[text("v")])
+    table.add_column(text("w"), "int")
+    table.drop_column(text("w"))
+    table.rename_column("v", text("w"))
+    table.put([{"k": "a", "w": 1}])
+
+    assert db.table("job").schema.names == ("k", "w")
+    assert db.table("job").info.spec.partition_by == ("k",)
+    assert table.scan(columns=[text("w")], nonce=text("job")).to_arrow().to_pylist() == [{"w": 1}]
+    with table.changelog(follower=text("job")) as changelog:
+        assert len(list(changelog)) == 1
+    assert [(follower.table, follower.name) for follower in db.followers()] == [("job", "job")]
+
+
+@pytest.mark.parametrize("text", [np.str_, Word])
+def test_owners_and_applications_are_named_by_the_text_that_they_are(db, text):
+    table = db.create_table("t", kolk.Schema([kolk.Column("k", "int"), kolk.Column("v", "int")], "k"))
+
+    with table.writer(owner=text("job"), columns=[text("v")], resume_epoch=None) as writer:
+        writer.put([{"k": 1, "v": 1}], epoch=Count(3))
+        writer.commit(Count(3))
+        assert writer.state(Count(3)) == writer.state()
+    with table.transaction(text("job"), Count(1)) as tx:
+        tx.put([{"k": 2, "v": 2}])
+
+    assert tx.verdict == "committed"
+    assert [(each.app, each.version) for each in db.transactions()] == [("job", 1)]
+    assert db.release_lock("t", text("job"))
+
+
+def test_snapshots_offsets_and_limits_are_the_numbers_that_they_are(pages):
+    pages.put({"page": "/", "pv": 1, "title": None})
+    number = pages.take_snapshot()[0].id
+
+    for given in (Count(number), np.int64(number)):
+        with pages.lease(lease_id=np.str_("mine"), snapshots={np.str_("0"): given}) as lease:
+            assert lease.snapshots == {"web.pages": {"0": number}}
+    assert pages.scan(limit=Count(1)).to_arrow().num_rows == 1
+    assert pages.changelog(start={np.str_("0"): Count(0)}).offsets["0"] == 0
+
+
+def test_a_column_gets_a_name_that_is_text(pages):
+    for wrong in (None, 5, "", "no name", 10**5000):
+        with pytest.raises(InvalidName, match="is not a column name"):
+            pages.rename_column("pv", wrong)
+
+
+def test_what_a_lease_keeps_of_a_bucket_is_one_number(db, pages):
+    for wrong in ({1: 2}, {None: 2}):
+        with pytest.raises(InvalidArgument, match="snapshots maps buckets to the numbers"):
+            pages.lease(snapshots=wrong)
+    for wrong in ([1], "1", None, 1.5, True, -1, 2**63, 10**5000):
+        with pytest.raises(InvalidArgument, match=r"snapshots maps buckets to the numbers .* bucket '0'"):
+            pages.lease(snapshots={"0": wrong})
+    for wrong in ([["web.pages"]], [{}], [5], {5: None}):
+        with pytest.raises(InvalidArgument, match="tables is a list of table names"):
+            db.lease(wrong)
+
+
+def test_numbers_of_thousands_of_digits_are_refused_by_name(pages):
+    for call, named in (
+        (lambda: pages.scan(limit=10**5000), "limit"),
+        (lambda: pages.transaction("job", 10**5000), "version"),
+        (lambda: pages.transaction(10**5000, 1), "app_id"),
+        (lambda: pages.writer("job", ["pv"], resume_epoch=10**5000), "epoch"),
+        (lambda: pages.writer(10**5000), "owner"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"{named} is a"):
+            call()

@@ -52,7 +52,7 @@ class Bootstrap:
         self._info = info
         self._follow = follow
         self._where = where
-        self._follower = follower
+        self._follower = None if follower is None else check_name(follower, "follower")
         self._commit_interval = commit_interval
         self._on_partition = on_partition
         self._on_progress = on_progress
@@ -68,7 +68,7 @@ class Bootstrap:
         self._is_closed = False
         request = ScanRequest(where=where, schema_id=info.schema.id, ttl_seconds=ttl_seconds)
         self._resumption = Resumption(link, info, request)
-        if follower is not None and _is_known(link, info, check_name(follower, "follower")):
+        if self._follower is not None and _is_known(link, info, self._follower):
             self._changelog = self._log(None)
         else:
             self._pages = self._resumption.open("")

@@ -9,13 +9,13 @@ import datetime
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import index
 from typing import Self
 
 import pyarrow as pa
 
 from kolk.client.handle import newest
 from kolk.client.link import Link
+from kolk.client.offsets import check_buckets, whole_numbers
 from kolk.client.progress import Progress, Unremembered
 from kolk.client.service import ChangePages, Service
 from kolk.errors import Closed, InvalidArgument, KolkError, OffsetOutOfRange, PartitionDropped
@@ -98,12 +98,13 @@ class Changelog:
         self._progress: Progress | Unremembered = Unremembered()
         self._shown_as = _shown_as(schema, service, info)
         self._last_schema_id = self._shown_as or info.schema.id
+        follower = None if follower is None else check_name(follower, "follower")
         interval = _interval(follower, buckets, where, commit_interval)
         check_partitions_only(info, where)
         bounds = selected(info.partition_columns, service.bounds(info.id), where)
         chosen = _chosen(buckets, bounds)
         for what, given in (("start", start), ("stop", stop)):
-            _check_text(given, what)
+            check_buckets(given, what)
         start = selected(info.partition_columns, start, where) if isinstance(start, Mapping) else start
         starts = _starts(start, chosen, bounds, service, info)
         stop = selected(info.partition_columns, stop, where) if isinstance(stop, Mapping) else stop
@@ -272,7 +273,6 @@ def _interval(
         if given != COMMIT_INTERVAL_SECONDS:
             raise InvalidArgument("commit_interval goes with follower; without a name there is nothing to commit")
         return None
-    check_name(follower, "follower")
     if buckets is not None or where is not None:
         raise InvalidArgument(
             "a follower follows the whole table; leave buckets and where out, or keep offsets without a name"
@@ -308,7 +308,7 @@ def _starts(
     # A place in the record of partitions, if there is one, says by itself which buckets are meant.
     if unknown and not (PARTITIONS in start and PARTITIONS in bounds):
         raise InvalidArgument(f"start names a bucket {unknown[0]!r}; the buckets are {_few(bounds)}")
-    return _whole_numbers(start, "start")
+    return whole_numbers(start, "start")
 
 
 def offsets_since(service: Service, info: TableInfo, timestamp_ms: int, buckets: Container[str]) -> dict[str, int]:
@@ -346,28 +346,13 @@ def _offsets(starts: Mapping[str, int], chosen: Sequence[str], bounds: Mapping[s
     return {bucket: starts.get(bucket, bounds[bucket][0]) for bucket in chosen} | places
 
 
-def _check_text(offsets: object, what: str) -> None:
-    """Buckets have names, though many look like numbers."""
-    odd = [bucket for bucket in offsets if not isinstance(bucket, str)] if isinstance(offsets, Mapping) else []
-    if odd:
-        raise InvalidArgument(f"{what} names a bucket {odd[0]!r}; the names of buckets are text: {{'0': 0}}")
-
-
-def _whole_numbers(offsets: Mapping[str, int], what: str) -> dict[str, int]:
-    """Offsets as Python numbers; numpy's are welcome."""
-    try:
-        return {bucket: index(offset) for bucket, offset in offsets.items()}
-    except TypeError:
-        raise InvalidArgument(f"{what} maps buckets to whole numbers, not {dict(offsets)!r}") from None
-
-
 def _stops(
     stop: Mapping[str, int] | None, follow: bool, chosen: Sequence[str], bounds: Mapping[str, tuple[int, int]]
 ) -> dict[str, int | None]:
     """Where each bucket ends: where it is told to, but not past its present end unless it follows."""
     if stop is not None and not isinstance(stop, Mapping):
         raise InvalidArgument(f"stop is offsets by bucket, not {stop!r}")
-    given = _whole_numbers(stop or {}, "stop")
+    given = whole_numbers(stop or {}, "stop")
     if PARTITIONS in chosen and given.get(PARTITIONS, bounds[PARTITIONS][1]) < bounds[PARTITIONS][1]:
         # Of former times, as those of a scan: the buckets are those that there were then.
         return dict(given)

@@ -21,7 +21,7 @@ from kolk.model.follower import Follower
 from kolk.model.lease import LeaseInfo, check_lease_id
 from kolk.model.lease_state import LeaseState
 from kolk.model.names import TableName, check_name
-from kolk.model.owner import OwnerInfo
+from kolk.model.owner import OwnerInfo, check_owner
 from kolk.model.scan import ScanInfo, check_scan_id
 from kolk.model.schema import Schema
 from kolk.model.table import TableInfo, TableSpec
@@ -129,7 +129,9 @@ class Database:
     def release_lock(self, table: str, owner: str, *, keep: bool = False) -> bool:
         """Forget an owner, whoever writes in its name, after what is not committed was taken back; whether there was
         one. To ``keep`` it instead is for when it cannot be taken back (``UndoImpossible``)."""
-        return self._service.release_owner(self._service.table(TableName.parse(table)).id, owner, keep=keep)
+        return self._service.release_owner(
+            self._service.table(TableName.parse(table)).id, check_owner(owner), keep=keep
+        )
 
     def discard(self, handles: Iterable[str]) -> int:
         """Forget what was staged under these handles, whoever's it is, unless a commit needs it; how many there were.

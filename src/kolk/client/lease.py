@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from operator import index
 from typing import Any, Self
 
 from kolk.client.link import Link
@@ -17,10 +18,11 @@ from kolk.client.service import Service
 from kolk.errors import Closed, InvalidArgument, KolkError, LeaseExists, LeaseLost
 from kolk.model.durations import Duration, seconds_of
 from kolk.model.ids import TableId
-from kolk.model.lease import check_lease_id
+from kolk.model.lease import NUMBER_MAX, check_lease_id
 from kolk.model.lease_state import LeasedTable, LeaseState
-from kolk.model.names import TableName
+from kolk.model.names import TableName, plain_text
 from kolk.model.partition import bucket_names
+from kolk.model.shown import shown
 from kolk.runtime.ticker import Ticker
 
 LEASE_TTL = "10m"
@@ -242,14 +244,35 @@ def chosen_tables(
     """The tables of these names, each with the snapshots that are named by bucket, or None for the newest."""
     if isinstance(tables, str) or not isinstance(tables, Iterable):
         raise InvalidArgument(f"tables is a list of table names, or a dict of them and snapshots, not {tables!r}")
-    chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
+    names = list(tables)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"tables is a list of table names, or a dict of them and snapshots, not {names!r}")
+    chosen = tables if isinstance(tables, Mapping) else dict.fromkeys(names)
     return {service.table(TableName.parse(name)).id: _named(snapshots) for name, snapshots in chosen.items()}
 
 
 def _named(snapshots: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    if snapshots is not None and not isinstance(snapshots, Mapping):
-        raise InvalidArgument(f"snapshots maps buckets to the numbers of their snapshots, not {snapshots!r}")
-    return snapshots
+    if snapshots is None:
+        return None
+    if not isinstance(snapshots, Mapping) or not all(isinstance(bucket, str) for bucket in snapshots):
+        raise InvalidArgument(
+            f"snapshots maps buckets to the numbers of their snapshots, {{'0': 7}}, not {shown(snapshots)}"
+        )
+    return {plain_text(bucket): _number(bucket, number) for bucket, number in snapshots.items()}
+
+
+def _number(bucket: str, given: object) -> int:
+    """The number of a snapshot as a Python number; numpy's are welcome."""
+    try:
+        number = -1 if isinstance(given, bool) else index(given)  # pyright: ignore[reportArgumentType] - it refuses others
+    except TypeError:
+        number = -1
+    if not 0 <= number <= NUMBER_MAX:
+        raise InvalidArgument(
+            f"snapshots maps buckets to the numbers of their snapshots, and {shown(given)}, given for"
+            f" bucket {bucket!r}, is no such number"
+        )
+    return number
 
 
 def leased(

@@ -145,7 +145,8 @@ class Writer:
         if epoch is not None:
             self._check_open(is_commit=True)
             self._check_sure(None)
-            if check_epoch(epoch) < self._record.committed:
+            epoch = check_epoch(epoch)
+            if epoch < self._record.committed:
                 raise InvalidArgument(f"epoch {self.committed} is committed, so nobody goes on after {epoch} any more")
         record = self._record
         known = {

@@ -13,7 +13,7 @@ from kolk.merge.engine import Merger
 from kolk.model.change import SYMBOLS, ChangeKind
 from kolk.model.conversion import converted
 from kolk.model.ids import PlainTag
-from kolk.model.names import no_column
+from kolk.model.names import no_column, plain_text
 from kolk.model.options import MergeEngine, MergeMode, TableOptions
 from kolk.model.rows import checked_rows
 from kolk.model.schema import CHANGE_COLUMN_NAMES, Column, Schema
@@ -94,7 +94,7 @@ def named_columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, .
         raise InvalidArgument(no_column(unknown[0], schema.names))
     if len(set(names)) < len(names):
         raise InvalidArgument("a column is named twice")
-    return names
+    return tuple(map(plain_text, names))
 
 
 _CHANGE_COLUMNS = (

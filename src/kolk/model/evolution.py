@@ -14,7 +14,7 @@ from kolk.errors import InvalidSchema
 from kolk.model.aggregate import Aggregate
 from kolk.model.aggregation import completed
 from kolk.model.kinds import Kind
-from kolk.model.names import no_column
+from kolk.model.names import check_name, no_column, plain_text
 from kolk.model.options import KV_TTL_COLUMN
 from kolk.model.schema import COLUMNS_MAX, SCHEMA_ID_MAX, Column, Schema, data_type
 from kolk.model.table import TableSpec
@@ -35,6 +35,7 @@ class AddColumn:
     after: str | None = None
 
     def __post_init__(self) -> None:
+        _make_plain(self, "after")
         if not isinstance(self.column, Column):
             raise InvalidSchema(f"a kolk.Column is added, such as Column('x', 'bigint'), not {self.column!r}")
         _check_place(self.first, self.after)
@@ -46,6 +47,9 @@ class DropColumn:
 
     name: str
 
+    def __post_init__(self) -> None:
+        _make_plain(self, "name")
+
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
@@ -53,6 +57,10 @@ class RenameColumn:
 
     name: str
     to: str
+
+    def __post_init__(self) -> None:
+        _make_plain(self, "name")
+        object.__setattr__(self, "to", check_name(self.to, "column"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ class WidenColumn:
     def __init__(self, name: str, type: DataType | pa.DataType | str) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "type", data_type(type))
+        _make_plain(self, "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class MoveColumn:
     after: str | None = None
 
     def __post_init__(self) -> None:
+        _make_plain(self, "name", "after")
         _check_place(self.first, self.after)
         if not self.first and self.after is None:
             raise InvalidSchema(f"where is {self.name!r} to stand? Say first=True or after='another column'")
@@ -86,6 +96,9 @@ class DropNotNull:
     """A column may be null from now on."""
 
     name: str
+
+    def __post_init__(self) -> None:
+        _make_plain(self, "name")
 
 
 Operation = AddColumn | DropColumn | RenameColumn | WidenColumn | MoveColumn | DropNotNull
@@ -284,6 +297,14 @@ def _check_functions(old: Schema, new: Schema) -> None:
         before = old.by_id.get(column.id)
         if before is None or (before.type, before.agg) != (column.type, column.agg):
             column.check_function()
+
+
+def _make_plain(operation: object, *fields: str) -> None:
+    """Let these names be plain text, if they are text; that no column has another name, the table says."""
+    for field in fields:
+        name = getattr(operation, field)
+        if isinstance(name, str):
+            object.__setattr__(operation, field, plain_text(name))
 
 
 def _check_place(first: bool, after: str | None) -> None:

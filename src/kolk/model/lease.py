@@ -19,6 +19,7 @@ import msgspec
 
 from kolk.errors import InvalidArgument
 from kolk.model.ids import BucketId, TableId
+from kolk.model.names import plain_text
 
 CHUNK_PARTITIONS = 16
 CHUNK_BUCKETS = 256
@@ -267,7 +268,7 @@ def check_lease_id(id: str) -> str:
             "a lease id is up to 128 letters, digits and . _ : - and begins with a letter or digit, not"
             f" {str(id)[:200]!r}"
         )
-    return id
+    return plain_text(id)
 
 
 def check_wanted(wanted: Mapping[TableId, Wanted]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kolk.errors import InvalidName
+from kolk.model.shown import shown
 
 NAME_LENGTH_MAX = 200
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{NAME_LENGTH_MAX - 1}}}")
@@ -17,14 +18,19 @@ _DEFAULT_DATABASE = "default"
 
 
 def check_name(name: str, what: str) -> str:
-    """Return ``name`` if it obeys the rule, else raise an error that tells the rule."""
+    """Return ``name``, as plain text, if it obeys the rule, else raise an error that tells the rule."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("__"):
-        shown = repr(name) if len(str(name)) <= 60 else repr(str(name)[:57]) + "..."
+        given = shown(name) if not isinstance(name, str) else repr(name) if len(name) <= 60 else f"{name[:57]!r}..."
         raise InvalidName(
-            f"{shown} is not a {what} name: use 1 to {NAME_LENGTH_MAX} of A-Z a-z 0-9 _ -,"
+            f"{given} is not a {what} name: use 1 to {NAME_LENGTH_MAX} of A-Z a-z 0-9 _ -,"
             " not starting with - or with two underscores"
         )
-    return name
+    return plain_text(name)
+
+
+def plain_text(text: str) -> str:
+    """A text as Python's own: one of numpy's or of an enum is text too, but can be neither stored nor sent."""
+    return str.__str__(text)
 
 
 def no_column(name: object, names: Iterable[str]) -> str:

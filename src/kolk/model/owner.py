@@ -13,8 +13,9 @@ from enum import Enum
 
 from kolk.errors import InvalidArgument
 from kolk.model.ids import OwnerTag, TableId
-from kolk.model.names import no_column
+from kolk.model.names import no_column, plain_text
 from kolk.model.schema import Column, Schema
+from kolk.model.shown import shown as shown_value
 from kolk.model.table import TableInfo
 
 NO_EPOCH = -1
@@ -288,8 +289,10 @@ def check_ttl(seconds: object) -> float:
 def check_owner(name: object) -> str:
     """The name of an owner; InvalidArgument if it cannot be one."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX or not name.isprintable():
-        raise InvalidArgument(f"owner is a text of 1 to {NAME_LENGTH_MAX} printable characters, not {name!r}"[:500])
-    return name
+        raise InvalidArgument(
+            f"owner is a text of 1 to {NAME_LENGTH_MAX} printable characters, not {shown_value(name)}"
+        )
+    return plain_text(name)
 
 
 def check_claim(claim: Claim) -> None:
@@ -306,8 +309,8 @@ def check_claim(claim: Claim) -> None:
 def check_epoch(epoch: object) -> int:
     """An epoch; InvalidArgument if it cannot be one."""
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= EPOCH_MAX:
-        raise InvalidArgument(f"epoch is a whole number from 0 on, such as a batch id, not {epoch!r}"[:500])
-    return epoch
+        raise InvalidArgument(f"epoch is a whole number from 0 on, such as a batch id, not {shown_value(epoch)}")
+    return int(epoch)
 
 
 def check_state(state: object) -> bytes:

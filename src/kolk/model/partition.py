@@ -22,7 +22,7 @@ from kolk.errors import InvalidArgument, InvalidRows, InvalidSchema, PartitionDr
 from kolk.model.conversion import array_of, converted
 from kolk.model.durations import moment
 from kolk.model.kinds import Kind
-from kolk.model.names import NAME_LENGTH_MAX
+from kolk.model.names import NAME_LENGTH_MAX, plain_text
 from kolk.model.predicate import Predicate
 from kolk.model.rows import checked_rows
 from kolk.model.schema import Column, Schema
@@ -266,7 +266,9 @@ def after(event: PartitionEvent, offsets: Mapping[str, int]) -> dict[str, int]:
 def _names(given: object) -> tuple[str, ...] | None:
     """What was given, if it is several texts and not one."""
     names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
-    return names if names is not None and all(isinstance(name, str) for name in names) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(map(plain_text, names))
 
 
 def _parts(name: str) -> list[tuple[str, str, str]]:

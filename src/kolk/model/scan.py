@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from kolk.errors import InvalidArgument
 from kolk.model.ids import BucketId, TableId
+from kolk.model.names import plain_text
 from kolk.model.partition import PARTITIONS, PartitionEvent
 from kolk.model.predicate import Predicate
+from kolk.model.shown import shown
 
 NONCE_LENGTH_MAX = 200
 
@@ -72,9 +74,11 @@ class ScanRequest:
 
     def __post_init__(self) -> None:
         if self.limit is not None and (not isinstance(self.limit, int) or not 0 <= self.limit < 2**63):
-            raise InvalidArgument(f"limit is a number of rows, not {self.limit!r}")
+            raise InvalidArgument(f"limit is a number of rows, not {shown(self.limit)}")
         if not _is_text(self.nonce) or len(self.nonce) > NONCE_LENGTH_MAX:
             raise InvalidArgument(f"a nonce is text of at most {NONCE_LENGTH_MAX} characters, not {self.nonce!r:.60}")
+        object.__setattr__(self, "nonce", plain_text(self.nonce))
+        object.__setattr__(self, "limit", None if self.limit is None else int(self.limit))
         if self.linger_seconds is not None and not (self.is_shared and 0 < self.linger_seconds < float("inf")):
             raise InvalidArgument("linger is more than 0 s, and for shared scans: others end when they are read")
 
@@ -118,7 +122,7 @@ def check_scan_id(id: str) -> str:
     """Refuse what is no id of a scan; whether there is such a scan is not said."""
     if not _is_text(id):
         raise InvalidArgument(f"a scan is named by its id, the text in scan.id, not {id!r:.60}")
-    return id
+    return plain_text(id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kolk.errors import InvalidRows, InvalidSchema, UnknownAggregate
 from kolk.model.aggregate import Aggregate
 from kolk.model.defaults import default_literal, default_text
 from kolk.model.functions import Function, function, is_function, is_own
-from kolk.model.names import check_name, no_column
+from kolk.model.names import check_name, no_column, plain_text
 from kolk.model.types import DataType
 
 COLUMNS_MAX = 1_600
@@ -243,9 +243,10 @@ def data_type(given: object) -> DataType:
 
 def _names(given: object) -> tuple[str, ...]:
     names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    if not all(isinstance(name, str) for name in names):
+    texts = [plain_text(name) for name in names if isinstance(name, str)]
+    if len(texts) < len(names):
         raise InvalidSchema(f"primary_key is a list of column names, not {given!r}")
-    return tuple(str(name) for name in names)
+    return tuple(texts)
 
 
 def _columns(given: object) -> tuple[Column, ...]:

@@ -12,7 +12,9 @@ from enum import Enum
 
 from kolk.errors import InvalidArgument, MixedVersions
 from kolk.model.ids import BucketId, TableId
+from kolk.model.names import plain_text
 from kolk.model.options import MergeMode
+from kolk.model.shown import shown
 from kolk.model.write import Action
 
 APP_LENGTH_MAX = 256
@@ -222,19 +224,19 @@ def judged(request: CommitRequest, records: Sequence[CommitRecord]) -> Verdict |
 def check_app(app: object) -> str:
     """The name of an application; InvalidArgument if it cannot be one."""
     if not isinstance(app, str) or not 1 <= len(app) <= APP_LENGTH_MAX or not app.isprintable():
-        raise InvalidArgument(f"app_id is a text of 1 to {APP_LENGTH_MAX} printable characters, not {app!r}"[:500])
-    return app
+        raise InvalidArgument(f"app_id is a text of 1 to {APP_LENGTH_MAX} printable characters, not {shown(app)}")
+    return plain_text(app)
 
 
 def check_version(version: object) -> int:
     """A version; InvalidArgument if it cannot be one."""
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= VERSION_MAX:
-        raise InvalidArgument(f"version is a whole number from 0 on, such as Spark's batch id, not {version!r}"[:500])
-    return version
+        raise InvalidArgument(f"version is a whole number from 0 on, such as Spark's batch id, not {shown(version)}")
+    return int(version)
 
 
 def check_handle(handle: object) -> str:
     """A handle: it names a file, so it is nothing but what a uuid is."""
     if not isinstance(handle, str) or not _HANDLE.fullmatch(handle):
         raise InvalidArgument(f"a handle is 32 hexadecimal digits, not {handle!r}"[:200])
-    return handle
+    return plain_text(handle)
