@@ -1,9 +1,11 @@
 """Arguments that make no sense: each call says at once what it wants instead, with an error of Kolk's own."""
 
 import math
+from decimal import Decimal
 from enum import Enum
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -286,6 +288,13 @@ def test_a_column_gets_a_name_that_is_text(pages):
             pages.rename_column("pv", wrong)
 
 
+def test_a_duration_is_one_that_there_can_be(pages):
+    for ttl in (10**400, -(10**400), 10**5000, math.inf, math.nan, "10 fortnights", int):
+        for call in (pages.lease, pages.scan, lambda ttl: pages.writer("job", ["pv"], ttl)):
+            with pytest.raises(InvalidArgument, match="ttl is a duration"):
+                call(ttl=ttl)
+
+
 def test_what_a_lease_keeps_of_a_bucket_is_one_number(db, pages):
     for wrong in ({1: 2}, {None: 2}):
         with pytest.raises(InvalidArgument, match="snapshots maps buckets to the numbers"):
@@ -298,6 +307,39 @@ def test_what_a_lease_keeps_of_a_bucket_is_one_number(db, pages):
             db.lease(wrong)
 
 
+def test_a_numpy_array_without_a_dimension_is_one_value(pages):
+    pages.put([{"page": f"/{pv}", "pv": pv, "title": None} for pv in range(3)])
+
+    assert pages.scan(where={"pv": np.array(1)}).to_arrow()["page"].to_pylist() == ["/1"]
+    assert pages.scan(where={"pv": np.array(None)}).to_arrow().num_rows == 0
+
+
+def test_a_signalling_nan_is_no_decimal(db):
+    table = db.create_table("t", kolk.Schema([kolk.Column("k", "int"), kolk.Column("v", "decimal(5, 2)")], "k"))
+    frame = pd.DataFrame({"k": [1], "v": pd.Series([Decimal("sNaN")], dtype=object)})
+
+    for data in (frame, {"k": 1, "v": Decimal("sNaN")}):
+        with pytest.raises(InvalidRows, match="the column 'v'"):
+            table.put(data)
+
+
+def test_a_stream_of_puts_ends_with_the_last_count_of_its_writer(pages):
+    rows = [{"page": "/", "pv": 1, "title": None}]
+    stream = pages.put_stream([rows] * 4, tag=kolk.PlainTag(7, 2**63 - 2))
+    taken = []
+
+    with pytest.raises(InvalidArgument, match="63-bit count"):
+        taken.extend(stream)
+
+    assert [result.tag.seq for result in taken] == [2**63 - 2, 2**63 - 1]
+
+
+@pytest.mark.parametrize("type", ["int", "bigint", "double", "decimal(38, 0)"])
+def test_a_default_of_thousands_of_digits_is_refused(type):
+    with pytest.raises(InvalidSchema, match=r"'v' is a .*, which has no value an int of too many digits"):
+        kolk.Column("v", type, default=10**5000)
+
+
 def test_numbers_of_thousands_of_digits_are_refused_by_name(pages):
     for call, named in (
         (lambda: pages.scan(limit=10**5000), "limit"),
@@ -308,3 +350,11 @@ def test_numbers_of_thousands_of_digits_are_refused_by_name(pages):
     ):
         with pytest.raises(InvalidArgument, match=f"{named} is a"):
             call()
+
+
+@pytest.mark.parametrize("agg", [pd.NA, "sum", ["sum"], 0, ""])
+def test_functions_of_an_arrow_schema_are_given_in_a_dict(agg):
+    with pytest.raises(InvalidSchema, match="agg is a dict"):
+        kolk.Schema.from_arrow(pa.schema([("k", pa.int32())]), "k", agg=agg)
+    with pytest.raises(InvalidSchema, match="params is a dict"):
+        kolk.Column("v", "int", params=agg)

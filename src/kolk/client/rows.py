@@ -6,6 +6,7 @@ whether the rows obey the schema is decided by whoever serves them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,7 @@ def _columns_of_pandas(frame: Data, shape: Sequence[Column], wanted: Collection[
         raise InvalidRows(f"the DataFrame cannot be read as rows: {error}") from error
     for place, (name, is_one) in enumerate(zip(names, of_objects, strict=True)):
         if is_one and name in chosen:
-            columns[name] = array_of(_objects_of(frame.iloc[:, place]), types[name], name)
+            columns[name] = array_of(_objects_of(frame.iloc[:, place], name), types[name], name)
     return columns
 
 
@@ -175,10 +176,14 @@ def _is_of_objects(dtype: Any) -> bool:
     return str(getattr(getattr(dtype, "categories", None), "dtype", dtype)) == "object"
 
 
-def _objects_of(series: Any) -> list[Any]:
+def _objects_of(series: Any, name: str) -> list[Any]:
     """The values of a column, with None for each of pandas' ways to say nothing: NaN, NaT, NA."""
     values = series.tolist()
-    for place in series.isna().to_numpy().nonzero()[0]:
+    try:
+        is_nothing = series.isna()
+    except InvalidOperation as error:  # which is what a signalling NaN signals when it is compared
+        raise InvalidRows(f"the column {name!r} has a decimal that is a signalling NaN; give None instead") from error
+    for place in is_nothing.to_numpy().nonzero()[0]:
         values[place] = None
     return values
 

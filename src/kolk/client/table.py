@@ -529,7 +529,7 @@ class Table(Handle):
                 for offsets in results:
                     yield PutResult(offsets, waiting.popleft())
         except KolkError as error:
-            error.tag = waiting[0] if waiting else next(tags)
+            error.tag = waiting[0] if waiting else next(tags, None)  # there is none after the last count
             raise
 
     def whole_key(self, key: Mapping[str, Any]) -> Schema:

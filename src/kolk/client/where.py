@@ -37,6 +37,8 @@ def _term(name: object, value: Any, schema: Schema) -> Node:
     if name not in schema.names:
         raise InvalidArgument(no_column(name, schema.names))
     column = schema.column(str(name))
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]  # numpy's own form of one value
     if value is None:
         return IsNull(column.name, column.type)
     if column.type.is_nested:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kolk.errors import InvalidSchema
 from kolk.model.decimals import read_decimals
+from kolk.model.shown import shown
 from kolk.model.types import DataType, Kind
 
 DEFAULT_BYTES_MAX = 1_000
@@ -92,7 +93,10 @@ def _text_of(value: object, type: DataType, name: str) -> str:
         return value.isoformat(sep=" ")
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    return str(value).lower()
+    try:
+        return str(value).lower()
+    except ValueError:  # a number of thousands of digits
+        raise _misfit(value, type, name) from None
 
 
 def _parsed(text: str, type: DataType) -> pa.Array:
@@ -145,6 +149,6 @@ def _canonical(array: pa.Array, type: DataType) -> str:
 
 
 def _misfit(value: object, type: DataType, name: str) -> InvalidSchema:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return InvalidSchema(f"the column {name!r} is a {type}, which has no value {shown}; give a default of that type")
+    return InvalidSchema(
+        f"the column {name!r} is a {type}, which has no value {shown(value)}; give a default of that type"
+    )

@@ -8,6 +8,7 @@ import datetime
 import re
 
 from kolk.errors import InvalidArgument
+from kolk.model.shown import shown
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHOWN = ("d", "h", "min", "s", "ms")
@@ -39,9 +40,9 @@ def seconds_of(given: object, what: str) -> float:
     elif isinstance(given, datetime.timedelta):
         seconds = given.total_seconds()
     elif isinstance(given, int | float) and not isinstance(given, bool):
-        seconds = float(given)
+        seconds = float(given) if 0 <= given <= DURATION_MS_MAX else None  # some integers fit into no float
     if seconds is None or not 0 <= seconds <= DURATION_MS_MAX / 1_000:
-        raise InvalidArgument(f"{what} is a duration such as 5 (seconds), '10m' or a timedelta, not {given!r}")
+        raise InvalidArgument(f"{what} is a duration such as 5 (seconds), '10m' or a timedelta, not {shown(given)}")
     return seconds
 
 

@@ -142,9 +142,9 @@ class Schema:
         """A schema with the columns of an Arrow schema; ``agg`` names their functions: ``{"pv": "sum"}``."""
         if not isinstance(arrow, pa.Schema):
             raise InvalidSchema(f"from_arrow takes a pyarrow.Schema, not a {type(arrow).__name__}")
-        if not isinstance(agg or {}, Mapping):
+        if agg is not None and not isinstance(agg, Mapping):
             raise InvalidSchema("agg is a dict of columns and their aggregate functions, such as {'pv': 'sum'}")
-        functions = dict(agg or {})
+        functions = {} if agg is None else dict(agg)
         columns = [
             Column(field.name, DataType.from_arrow(field.type), field.nullable, agg=functions.pop(field.name, None))
             for field in arrow
@@ -260,7 +260,7 @@ def _aggregate(given: object, params: object, type: DataType, name: str) -> Aggr
     """An aggregate as it is kept. One that was stored is kept even if nobody knows it, or only in another version, so
     that the table can be seen; whoever wants to use it is told."""
     if given is None:
-        if params:
+        if params is not None and _mapping(params):
             raise InvalidSchema(f"the column {name!r} has parameters, but no aggregate function; give agg, too")
         return None
     try:
