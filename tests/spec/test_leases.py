@@ -361,3 +361,9 @@ def test_many_leases_come_and_go_side_by_side(small, table):
     assert small.db.leases() == []
     assert {each.leases for each in table.snapshots()} == {0}
     assert len(present(table)) == 60
+
+
+@pytest.mark.parametrize(("ttl", "shown"), [("8d", "8d"), (0.5, "500ms"), ("0s", "0d")])
+def test_a_time_that_no_lease_lives_for_is_told_as_people_write_it(small, table, ttl, shown):
+    with pytest.raises(InvalidArgument, match=f"a lease lives for 1s to 7d after it was last renewed, not {shown};"):
+        table.lease(ttl=ttl)

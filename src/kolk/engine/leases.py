@@ -25,6 +25,7 @@ from kolk.errors import (
     TooLarge,
     TooManyLeases,
 )
+from kolk.model.durations import duration_text
 from kolk.model.ids import BucketId, TableId
 from kolk.model.lease import (
     HOLDER_MAX,
@@ -369,9 +370,10 @@ class Leases:
         least, most = self._config.lease_ttl_seconds_min, self._config.lease_ttl_seconds_max
         is_number = isinstance(ttl_ms, int) and not isinstance(ttl_ms, bool)
         if not is_number or not least * 1_000 <= ttl_ms <= most * 1_000:
+            asked = duration_text(ttl_ms) if is_number and ttl_ms >= 0 else str(ttl_ms)
+            span = f"{duration_text(round(least * 1_000))} to {duration_text(round(most * 1_000))}"
             raise InvalidArgument(
-                f"a lease lives for {least:g} to {most:g} seconds after it was last renewed, not {str(ttl_ms)[:50]} ms;"
-                " renew it to keep it for longer"
+                f"a lease lives for {span} after it was last renewed, not {asked[:50]}; renew it to keep it for longer"
             )
 
 
