@@ -37,7 +37,7 @@ def test_a_table_is_found_with_everything_it_was_given_after_a_reopen(folder, co
 def test_a_name_can_be_taken_once(db):
     db.create_table("orders", SCHEMA)
 
-    with pytest.raises(TableExists, match="drop it first"):
+    with pytest.raises(TableExists, match=r"already; open it with db.table.*, or say IF NOT EXISTS"):
         db.create_table("default.orders", SCHEMA)
     assert db.create_table("orders", SCHEMA, if_not_exists=True).name == "orders"
 

@@ -70,7 +70,8 @@ class Catalog:
         with self._lock:
             if spec.name in self._by_name:
                 raise TableExists(
-                    f"there is a table {str(spec.name)!r} already; drop it first, or open it with db.table"
+                    f"there is a table {str(spec.name)!r} already; open it with db.table({str(spec.name)!r}), or say"
+                    " IF NOT EXISTS (if_not_exists=True, --if-not-exists)"
                 )
             if len(self._by_id) >= TABLES_MAX:
                 raise TooManyTables(f"a database has at most {TABLES_MAX:,} tables; drop some first")
