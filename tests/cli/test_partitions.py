@@ -54,6 +54,15 @@ def test_a_partition_is_made_and_dropped_by_its_values(run, ok, hits):
     assert [one["v"] for one in lines(ok("scan", hits))] == ["c"]
 
 
+def test_what_was_there_is_not_told_as_made_nor_what_was_not_there_as_dropped(run, hits):
+    there = run("partition", "add", hits, "day=2026-11-14", "--if-not-exists")
+    gone = run("partition", "drop", hits, "day=2026-11-20", "--if-exists")
+
+    assert (there.exit_code, gone.exit_code) == (0, 0)
+    assert there.stderr == f"{hits} has the partition day=2026-11-14 already; it was left alone\n"
+    assert gone.stderr == f"{hits} has no partition day=2026-11-20; nothing was done\n"
+
+
 def test_several_columns_name_a_partition_in_any_order(ok):
     ok(
         "table",

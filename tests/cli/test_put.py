@@ -110,6 +110,13 @@ def test_keys_in_a_file_are_deleted(run, ok, pages):
     assert [row["page"] for row in scanned(ok, pages)] == ["/about"]
 
 
+def test_columns_of_keys_in_a_file_are_cleared_and_told_as_such(run, ok, pages):
+    done = run("put", pages, "-i", "csv", "--delete", "--columns", "pv", input="page\n/\n")
+
+    assert done.stderr.startswith("cleared pv for 1 key in")
+    assert json.loads(ok("get", pages, "/")) == {"page": "/", "pv": None, "title": "home"}
+
+
 @pytest.mark.parametrize(
     ("format", "text", "reason"),
     [

@@ -81,6 +81,32 @@ def test_a_table_that_exists_is_left_alone_if_one_says_so(run, ok, pages):
     assert len(types(ok, pages)) == 3
 
 
+@pytest.mark.parametrize("way", ["--columns", "--ddl"])
+def test_a_table_that_was_there_is_not_told_as_made(run, way):
+    statement = "CREATE TABLE t (a INT, PRIMARY KEY (a))"
+    given = ["t", "--columns", "a int", "-k", "a"] if way == "--columns" else ["--ddl", statement]
+
+    made, again = (run("table", "create", *given, "--if-not-exists") for _ in range(2))
+
+    assert made.stderr.startswith("created table t ")
+    assert again.stderr.startswith("there was a table t already, and it was left alone: ")
+
+
+def test_whoever_makes_a_table_that_is_there_is_told_how_to_leave_it(run, pages):
+    done = run("table", "create", pages, "--columns", "page string", "--primary-key", "page")
+
+    assert "there is a table 'web.pages' already" in done.stderr
+    assert "--if-not-exists" in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--yes"], []])
+def test_a_table_that_is_not_there_is_not_told_as_dropped_and_nobody_is_asked(run, pages, options):
+    done = run("table", "drop", "nope", "--if-exists", *options)
+
+    assert done.exit_code == 0
+    assert done.stderr == "there is no table nope; nothing was done\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

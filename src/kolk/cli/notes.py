@@ -24,6 +24,11 @@ def say_error(text: str) -> None:
     sys.stderr.flush()
 
 
+def counted(count: int, word: str) -> str:
+    """So many of something: ``1 row``, ``2,000 rows``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def is_watched() -> bool:
     """Whether a person looks at stderr."""
     return sys.stderr.isatty()

@@ -8,6 +8,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
 from kolk.cli.questions import YesOption, confirm
+from kolk.errors import PartitionExists
 
 if TYPE_CHECKING:
     from kolk.client.table import Table
@@ -70,8 +71,14 @@ def add(
     kolk partition add web.sales day=2026-11-15 region=eu
     """
     with common.connect() as db:
-        made = db.table(name).add_partition("/".join(values), if_not_exists=if_not_exists)
-        note(f"partition {made.name} of {name}")
+        table = db.table(name)
+        try:
+            made = table.add_partition("/".join(values))
+        except PartitionExists as error:
+            if not if_not_exists:
+                raise
+            return note(f"{error}; it was left alone")
+        note(f"made the partition {made.name} of {name}")
 
 
 @app.command()
@@ -93,8 +100,10 @@ def drop(
         table = db.table(name)
         known = [each.name for each in table.partitions()]
         partition = parse_partition(table.info.partition_columns, "/".join(values))
-        if partition in known or if_exists:
+        if partition in known:
             confirm(f"Drop the partition {partition} of {name}, with all its rows and its log?", yes=yes)
+        elif if_exists:  # nobody is asked about one that is not there
+            return note(f"{name} has no partition {partition}; nothing was done")
         table.drop_partition(partition, if_exists=if_exists)
         note(f"dropped {partition} of {name}")
 

@@ -12,7 +12,7 @@ import typer
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import NOT_FOUND, Misuse
 from kolk.cli.formats import FormatOption, chosen
-from kolk.cli.notes import note, progress
+from kolk.cli.notes import counted, note, progress
 from kolk.errors import InvalidArgument, KolkError, PartialPut, Unavailable
 from kolk.runtime.clock import SystemClock
 
@@ -111,13 +111,16 @@ class Load:
                 self._add_place(error, skip_rows)
             raise
         if not quiet:
-            plural = "" if self._done == 1 else "s"
-            what = (
-                f"deleted the rows of {self._done:,} key{plural}"
-                if self._is_delete
-                else f"put {self._done:,} row{plural}"
-            )
-            note(f"{what} in {clock.monotonic() - started:.1f} s")
+            note(f"{self._told()} in {clock.monotonic() - started:.1f} s")
+
+    def _told(self) -> str:
+        """What was done. A delete of some columns leaves the rows and the other columns where they are."""
+        if not self._is_delete:
+            return f"put {counted(self._done, 'row')}"
+        keys = counted(self._done, "key")
+        return (
+            f"deleted the rows of {keys}" if self._columns is None else f"cleared {', '.join(self._columns)} for {keys}"
+        )
 
     def _delete(self, pieces: "Iterator[pa.Table]") -> Iterator[int]:
         for piece in pieces:

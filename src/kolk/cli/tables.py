@@ -13,6 +13,7 @@ from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
 from kolk.cli.questions import YesOption, confirm
+from kolk.errors import TableExists, TableNotFound
 
 if TYPE_CHECKING:
     from kolk.cli.grid import Column
@@ -78,19 +79,17 @@ def create(
         return _create_by_statement(common, text, if_not_exists=if_not_exists)
     if name is None:
         raise Misuse("give the table a name: kolk table create TABLE ...")
-    schema = _schema(columns, source, _names(primary_key) or [])
-    with common.connect(create=True) as db:
-        table = db.create_table(
-            name,
-            schema,
-            buckets=buckets,
-            bucket_key=_names(bucket_key),
-            partition_by=_names(partition_by) or [],
-            merge_engine=merge_engine,
-            options=_options(option or []),
-            if_not_exists=if_not_exists,
-        )
-        note(f"table {table.name} {table.schema}")
+    _create(
+        common,
+        name,
+        _schema(columns, source, _names(primary_key) or []),
+        if_not_exists=if_not_exists,
+        buckets=buckets,
+        bucket_key=_names(bucket_key),
+        partition_by=_names(partition_by) or [],
+        merge_engine=merge_engine,
+        options=_options(option or []),
+    )
 
 
 @app.command("list")
@@ -149,10 +148,15 @@ def drop(
 ) -> None:
     """Remove a table, its rows and its log."""
     with common.connect() as db:
-        if not if_exists:
-            db.table(name)
-        confirm(f"Drop {name}, with all its rows and its log?", yes=yes)
-        db.drop_table(name, if_exists=if_exists)
+        try:
+            if not (yes and if_exists):  # nobody is asked about a table that is not there
+                db.table(name)
+            confirm(f"Drop {name}, with all its rows and its log?", yes=yes)
+            db.drop_table(name)
+        except TableNotFound:
+            if not if_exists:
+                raise
+            return note(f"there is no table {name}; nothing was done")
         note(f"dropped {name}")
 
 
@@ -176,18 +180,29 @@ def _create_by_statement(common: Common, text: str, *, if_not_exists: bool) -> N
     statement = parse(text)
     if not isinstance(statement, CreateTable):
         raise Misuse("the statement is not CREATE TABLE; for the others there are commands of their own")
-    spec = statement.spec
+    _create(
+        common,
+        str(statement.name),
+        statement.spec.schema,
+        if_not_exists=if_not_exists or statement.if_not_exists,
+        buckets=statement.buckets,
+        bucket_key=statement.bucket_key,
+        partition_by=statement.partition_by,
+        options=statement.options,
+    )
+
+
+def _create(common: Common, name: str, schema: "Schema", *, if_not_exists: bool, **options: Any) -> None:
+    """Make a table, and say whether it was made: one that was there may be another than was asked for."""
     with common.connect(create=True) as db:
-        table = db.create_table(
-            str(statement.name),
-            spec.schema,
-            buckets=statement.buckets,
-            bucket_key=statement.bucket_key,
-            partition_by=statement.partition_by,
-            options=statement.options,
-            if_not_exists=if_not_exists or statement.if_not_exists,
-        )
-        note(f"table {table.name} {table.schema}")
+        try:
+            table = db.create_table(name, schema, **options)
+        except TableExists:
+            if not if_not_exists:
+                raise
+            table = db.table(name)
+            return note(f"there was a table {table.name} already, and it was left alone: {table.schema}")
+        note(f"created table {table.name} {table.schema}")
 
 
 def _schema(columns: str | None, source: Path | None, primary_key: list[str]) -> "Schema":
