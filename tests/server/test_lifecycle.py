@@ -279,6 +279,16 @@ def test_what_keeps_a_server_from_starting_is_told(tmp_path, port):
             kolk.start(tmp_path / "data", server=kolk.ServerConfig(port=port, http_port=-1))
 
 
+def test_the_port_of_the_clients_is_told_of_first_if_both_are_taken(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as clients, socket.create_server(("127.0.0.1", 0)) as health:
+        port, http_port = clients.getsockname()[1], health.getsockname()[1]
+
+        with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port} "):
+            kolk.start(tmp_path / "data", server=kolk.ServerConfig(port=port, http_port=http_port))
+        with pytest.raises(Unavailable, match=f"port {http_port} for health .*: 0 takes a free one, and -1 none"):
+            kolk.start(tmp_path / "data", server=kolk.ServerConfig(port=0, http_port=http_port))
+
+
 def test_health_tells_ready_and_why_not(serve):
     share = [0.5]
     server = serve(http_port=0, disk_used=lambda: share[0])

@@ -96,7 +96,7 @@ class Health:
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {host} port {port} for health and metrics ({error.strerror or error});"
-                " give another http port, or -1 for none"
+                " give another http port with --http-port or http_port=: 0 takes a free one, and -1 none"
             ) from error
         self.port: int = self._server.server_address[1]
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import ssl
 import sys
 import threading
@@ -193,15 +194,20 @@ class Server:
             metrics.disk_used(self._disk.used)
             return metrics.render()
 
-        return Health(
-            self.config.host,
-            self.config.http_port,
-            ready=self.reasons,
-            status=self.status,
-            metrics=render,
-            authenticate=self._is_known,
-            tls=_http_tls(self.config),
-        )
+        try:
+            return Health(
+                self.config.host,
+                self.config.http_port,
+                ready=self.reasons,
+                status=self.status,
+                metrics=render,
+                authenticate=self._is_known,
+                tls=_http_tls(self.config),
+            )
+        except Unavailable:
+            # Whoever has this port most likely has that of the clients too, which is the one to tell of.
+            _check_free(self.config)
+            raise
 
     def _is_known(self, secret: str | None) -> bool:
         """Whether a token is good, where one is wanted. Beyond this machine one always is: here nobody is asked for a
@@ -330,10 +336,23 @@ def _listen(config: ServerConfig, make: Callable[[str], Transport]) -> Transport
     try:
         return make(url_of(scheme, config.host, config.port))
     except (pa.ArrowException, OSError) as error:
-        raise Unavailable(
-            f"cannot listen on {config.host}:{config.port} ({error}); is the port taken? Choose another one,"
-            " or 0 for a free one"
-        ) from error
+        raise _taken(config, error) from error
+
+
+def _check_free(config: ServerConfig) -> None:
+    """Unavailable if nobody can listen for clients; nothing is left there."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        socket.create_server((config.host, config.port), family=family).close()
+    except OSError as error:
+        raise _taken(config, error) from error
+
+
+def _taken(config: ServerConfig, error: Exception) -> Unavailable:
+    return Unavailable(
+        f"cannot listen on {config.host}:{config.port} ({error}); is the port taken? Choose another one,"
+        " or 0 for a free one"
+    )
 
 
 def _disk_used(folder: Path) -> float:
