@@ -67,6 +67,20 @@ def test_a_token_opens_what_it_allows_and_no_more(run, ok, folder, serving):
     assert denied.stderr.startswith("error: ")
 
 
+def test_a_doctor_without_a_token_is_told_how_to_give_one(run, ok, folder, serving):
+    ok("token", "create", folder, "--name", "etl", "--allow", "*=all")
+
+    with serving() as server:
+        done = run("doctor", "--url", server.url)
+
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    server_check = next(one for one in found if one["check"] == "server")
+    assert done.exit_code == 1
+    assert "--token-file FILE" in server_check["found"]
+    assert server_check["next_step"] == "give --token-file FILE, or set KOLK_TOKEN"
+    assert "database" not in [one["check"] for one in found]
+
+
 def test_a_server_that_does_not_answer_is_unavailable(run):
     assert run("table", "list", "--url", "kolk://127.0.0.1:1").exit_code == 5
 

@@ -22,7 +22,7 @@ from kolk.cli.common import Common, connected, folder_of
 from kolk.cli.failures import ERROR
 from kolk.cli.findings import Finding, State
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.errors import KolkError, Unavailable
+from kolk.errors import AccessDenied, KolkError, Unauthenticated, Unavailable
 from kolk.runtime.clock import SystemClock
 
 SYNCS = 20
@@ -107,7 +107,7 @@ def _upkeep(common: Common, folder: Path | None, *, is_deep: bool) -> Iterator[t
     try:
         with common.connect(timeout=5.0) as db:
             yield from of_database(db)
-    except Unavailable:
+    except (Unavailable, Unauthenticated):
         return  # told by the check of the server
     except KolkError as error:
         yield "database", Finding(State.WARN, f"not all of it could be looked at: {error}", "use a token that may read")
@@ -221,6 +221,8 @@ def _server(common: Common) -> Finding:
     try:
         with common.connect(timeout=5.0) as db:
             db.tables()
+    except AccessDenied as error:
+        return Finding(State.FAIL, f"{common.target}: {error}", "give --token-file FILE, or set KOLK_TOKEN")
     except KolkError as error:
         return Finding(State.FAIL, f"{common.target}: {error}", "start it with kolk serve, or correct KOLK_URL")
     return Finding(State.OK, f"{common.target} answers")

@@ -53,7 +53,7 @@ class Access:
         self._required = True
         if secret is None:
             raise Unauthenticated(
-                "this server wants a token: kolk.connect(url, token=...) or KOLK_TOKEN;"
+                "this server wants a token: kolk.connect(url, token=...), --token-file FILE or KOLK_TOKEN;"
                 " `kolk token create` on its machine makes one"
             )
         return self._tokens.authenticate(secret)
