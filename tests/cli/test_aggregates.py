@@ -132,8 +132,8 @@ def test_a_default_begins_a_row_and_is_not_added_again(ok, mode):
 def test_an_unknown_mode_is_an_error(run, counts):
     done = run("put", counts, "--mode", "sideways", input="{}")
 
-    assert done.exit_code == 1
-    assert "mode is one of accumulate, overwrite, merge_state" in done.stderr
+    assert done.exit_code == 2
+    assert "--mode sideways: it is one of accumulate, overwrite, merge_state" in done.stderr
 
 
 def test_a_description_has_the_functions_and_what_a_put_gives(ok, run, counts):

@@ -81,6 +81,24 @@ def test_a_doctor_without_a_token_is_told_how_to_give_one(run, ok, folder, servi
     assert "database" not in [one["check"] for one in found]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["serve", "FOLDER", "--listen", "9123"], "write HOST:PORT, such as 127.0.0.1:9123"),
+        (["serve", "FOLDER", "--listen", "localhost:http"], "write HOST:PORT"),
+        (["serve", "FOLDER", "--set", "bad"], "write SECTION.NAME=VALUE"),
+        (["table", "list", "--url", "http://127.0.0.1:9123"], "an address is kolk://host:port"),
+        (["put", "t", "rows.csv", "--mode", "accumlate"], "it is one of accumulate, overwrite, merge_state"),
+    ],
+)
+def test_what_is_written_wrong_on_the_command_line_is_a_usage_error(run, folder, arguments, reason):
+    done = run(*(folder if one == "FOLDER" else one for one in arguments))
+
+    assert done.exit_code == 2
+    assert reason in done.stderr
+    assert not folder.exists()
+
+
 def test_a_server_that_does_not_answer_is_unavailable(run):
     assert run("table", "list", "--url", "kolk://127.0.0.1:1").exit_code == 5
 
@@ -133,6 +151,6 @@ def test_serve_serves_until_it_is_told_to_stop(start, folder):
 def test_serve_refuses_settings_that_nobody_knows(run, folder):
     done = run("serve", folder, "--set", "server.prot=1")
 
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "did you mean port?" in done.stderr
     assert not folder.exists()

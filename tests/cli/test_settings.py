@@ -110,7 +110,7 @@ def test_an_address_to_listen_on_is_split(text, host, port):
     assert parse_listen(text) == {name: value for name, value in expected.items() if value is not None}
 
 
-@pytest.mark.parametrize("text", ["localhost:http", "::1", "::1:80"])
+@pytest.mark.parametrize("text", ["localhost:http", "::1", "::1:80", "9123"])
 def test_an_address_that_cannot_be_split_is_refused(text):
     with pytest.raises(InvalidArgument, match="--listen"):
         parse_listen(text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kolk.cli.failures import Misuse
-from kolk.client.address import check_folder
+from kolk.client.address import Address, check_folder
 from kolk.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Common:
         import kolk
 
         if self.is_remote:
+            _check_address(self.target)
             patience: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
             return kolk.connect(self.target, **self._proofs(), **patience)
         folder_of(self.target)
@@ -103,6 +104,14 @@ def folder_of(text: str) -> Path:
     except InvalidArgument as error:
         raise Misuse(str(error)) from None
     return Path(text)
+
+
+def _check_address(url: str) -> None:
+    """A URL that is none is a slip on the command line; the error does not repeat it, for it may hold a password."""
+    try:
+        Address.parse(url)
+    except InvalidArgument as error:
+        raise Misuse(f"--url: {error}") from error
 
 
 def _secret(file: Path | None) -> str | None:

@@ -67,7 +67,11 @@ def put(
     kolk tail web.pages --from earliest -f jsonl | kolk put copy
     """
     from kolk.cli.inputs import opened
+    from kolk.model.options import MergeMode
 
+    modes = [one.value for one in MergeMode]
+    if mode not in (None, *modes):
+        raise Misuse(f"--mode {mode}: it is one of {', '.join(modes)}")
     if file == "-" and sys.stdin.isatty():
         raise Misuse(f"where are the rows? Give a file, or a pipe: kolk put {name} FILE")
     again = ["kolk", "put", name, file, *common.words()]

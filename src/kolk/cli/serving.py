@@ -7,7 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from kolk.cli.common import folder_of, local
+from kolk.cli.failures import Misuse
 from kolk.cli.settings import parse_listen, parse_set, read_settings
+from kolk.config import EngineConfig, ServerConfig
+from kolk.errors import InvalidArgument
 
 
 class Level(StrEnum):
@@ -68,8 +71,7 @@ def serve(
         "engine.durability": durability and durability.value,
     }
     flags = {name: value for name, value in named.items() if value is not None}
-    flags |= parse_listen(listen) if listen is not None else {}
-    server_config, engine_config = read_settings(config, parse_set(setting or []) | flags)
+    server_config, engine_config = _settings(config, setting or [], flags, listen)
     from kolk.server.run import serve as run
 
     run(folder, server_config, engine_config)
@@ -78,3 +80,15 @@ def serve(
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(local(serve))
+
+
+def _settings(
+    file: Path | None, pairs: list[str], flags: dict[str, Any], listen: str | None
+) -> tuple[ServerConfig, EngineConfig]:
+    """All settings together. They are how the command is used, wherever they were written down, so a wrong one is
+    misuse."""
+    try:
+        flags |= parse_listen(listen) if listen is not None else {}
+        return read_settings(file, parse_set(pairs) | flags)
+    except InvalidArgument as error:
+        raise Misuse(str(error)) from error

@@ -50,6 +50,8 @@ def parse_listen(text: str) -> dict[str, Any]:
     host, port = text, ""
     if not text.endswith("]") and ":" in text:
         host, _, port = text.rpartition(":")
+    if text.isascii() and text.isdigit():  # to the system it is an address, 0.0.35.163, but nobody means that
+        raise InvalidArgument(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:{text}")
     if (port and not (port.isascii() and port.isdigit())) or (":" in host and not host.startswith("[")):
         raise InvalidArgument(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:9123 or [::1]:9123")
     given: dict[str, Any] = {"server.host": host.strip("[]")} if host else {}
