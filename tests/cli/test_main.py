@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from kolk import errors
 from kolk.cli.durations import moment_of, seconds_of, span
 from kolk.cli.failures import Misuse, exit_code, report
+from kolk.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +67,44 @@ def test_a_usage_error_ends_with_2_and_shows_where_help_is(run, arguments, reaso
     assert done.stderr.startswith("error: ")
     assert reason in done.stderr
     assert "--help" in done.stderr
+
+
+def every_command(command, path=()):
+    """The path of each command and group, and itself."""
+    yield list(path), command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from every_command(one, (*path, name))
+
+
+@pytest.mark.parametrize("path", [path for path, _ in every_command(get_command(app))], ids=" ".join)
+def test_help_has_no_words_of_python_and_cuts_no_description(ok, path):
+    shown = ok(*path, "--help", env={"COLUMNS": "80"})
+
+    assert not re.search(r"<\w+|list\[|\bPath\b|\bstr\b|\bNone\b", shown)
+    assert not re.search(r"^  \w[\w-]* .*\.\.\.$", shown.partition("Commands:")[2], flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [["status"], ["table", "describe"]])
+def test_help_offers_no_format_that_is_refused(ok, command):
+    shown = ok(*command, "--help")
+
+    assert "table, json or jsonl." in shown
+    assert "parquet" not in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (["-f", "xml"], "'xml' is not one of 'table', 'json', 'jsonl', 'csv', 'arrow', 'parquet'."),
+        (["--limit", "x"], "write a whole number"),
+        (["--limit", "-1"], "it should be greater than or equal to 0"),
+    ],
+)
+def test_a_value_that_is_not_taken_is_told_in_plain_words(run, option, reason):
+    done = run("scan", "t", *option)
+
+    assert done.stderr.splitlines()[0].endswith(f": {reason}")
+    assert "Value error" not in done.stderr
 
 
 @pytest.mark.parametrize("group", [[], ["table"], ["token"]])

@@ -41,10 +41,11 @@ def alter(
     ddl: Annotated[str | None, typer.Option(metavar="SQL", help='"ALTER TABLE ..."')] = None,
     format: FormatOption = None,
 ) -> None:
-    """Change a table's columns and options while it is in use; no row is rewritten.
+    """Change a table's columns and options while it is in use.
 
-    Every flag may be given several times. Columns are dropped, renamed, widened, made nullable, added and moved, in
-    this order, all together or not at all; options are set after that. Shows the columns as they are then.
+    No row is rewritten. Every flag may be given several times. Columns are dropped, renamed, widened, made
+    nullable, added and moved, in this order, all together or not at all; options are set after that. Shows the
+    columns as they are then.
 
     \b
     kolk table alter web.pages --add "clicks bigint default 0" --widen pv=bigint

@@ -44,7 +44,7 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Read all logs and rows, however large they are.")] = False,
     format: FormatOption = None,
 ) -> None:
-    """Check that this machine is fit for Kolk, and that a database is what it must be.
+    """Check that this machine is fit for Kolk, and a database sound.
 
     Looks at Python, the libraries, the folder and its disk, the limits, the clock, the port, the server of KOLK_URL,
     and the snapshots, leases and transactions of the database. In a folder that no process has open it reads catalog,

@@ -63,7 +63,7 @@ def exit_code(error: KolkError) -> int:
 
 def say_misuse(error: typer.TyperException) -> None:
     """A usage error in the same form as all others."""
-    message = error.format_message()
+    message = _in_words(error.format_message())
     if message.startswith("Usage:"):  # a group without a command shows its help instead
         sys.stderr.write(message + "\n")
         return
@@ -71,6 +71,20 @@ def say_misuse(error: typer.TyperException) -> None:
     command = getattr(getattr(error, "ctx", None), "command_path", None)
     if command:
         note(f"see `{command} --help`")
+
+
+_WORDS = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
+    "Input should be ": "it should be ",
+}
+"""What the library that reads options says to programmers, and what we say."""
+
+
+def _in_words(message: str) -> str:
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _silence() -> None:

@@ -4,19 +4,21 @@ from typing import Annotated
 
 import typer
 
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List and drop the followers of tables.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="List and drop the followers of tables.")
 
 
 @app.command("list")
 @connected
 def list_(common: Common, format: FormatOption = None) -> None:
-    """List the followers: where they are, how far behind, and what they keep.
+    """List the followers of all tables.
 
-    A live one keeps the log from its offsets on; an expired or released one does not, and a lost one has missed some.
+    It tells where they are, how far behind, and what they keep. A live one keeps the log from its offsets on; an
+    expired or released one does not, and a lost one has missed some.
     """
     import pyarrow as pa
 

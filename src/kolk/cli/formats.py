@@ -30,6 +30,16 @@ FormatOption = Annotated[
         help="table, json, jsonl, csv, arrow or parquet.  [default: table on a terminal, jsonl in a pipe]",
     ),
 ]
+DescriptionFormatOption = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help="table, json or jsonl.  [default: table on a terminal, jsonl in a pipe]",
+    ),
+]
+"""For what is no rows, and so has no form in the others."""
 _ENDINGS = {
     ".json": Format.JSON,
     ".jsonl": Format.JSONL,

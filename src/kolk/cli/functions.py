@@ -21,7 +21,9 @@ def functions(
     ] = None,
     format: FormatOption = None,
 ) -> None:
-    """List the aggregate functions of aggregation tables; ends with 3 if there is none of a name.
+    """List the aggregate functions of aggregation tables.
+
+    Ends with 3 if there is none of a name.
 
     \b
     kolk functions

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.formats import Format, FormatOption, chosen
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from kolk.model.lease import LeaseInfo
     from kolk.model.lease_state import LeaseState
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show and drop the leases on snapshots.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="List, show and drop the leases on snapshots.")
 _ID = typer.Argument(metavar="ID", help="As the list has it, or its beginning.")
 
 
 @app.command("list")
 @connected
 def list_(common: Common, format: FormatOption = None) -> None:
-    """List the leases: whose they are, what they keep, and when they expire.
+    """List the leases: whose, what they keep, when they expire.
 
     One that is unreadable is damaged: nobody knows what it keeps, so nothing at all is removed until it is dropped.
     """
@@ -51,7 +52,10 @@ def list_(common: Common, format: FormatOption = None) -> None:
 @app.command()
 @connected
 def show(common: Common, id: Annotated[str, _ID], format: FormatOption = None) -> None:
-    """Show every pin of a lease: table, bucket, snapshot, and the offset from which the changelog goes on."""
+    """Show every pin of a lease.
+
+    That is a table, a bucket, its snapshot, and the offset from which the changelog goes on.
+    """
     import pyarrow as pa
 
     from kolk.cli.writers import write_table

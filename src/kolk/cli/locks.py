@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.formats import Format, FormatOption, chosen
@@ -20,7 +21,7 @@ from kolk.errors import NotFound
 if TYPE_CHECKING:
     from kolk.model.owner import OwnerInfo
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List the owners of columns, and release one.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="List the owners of columns, and release one.")
 _TABLE = typer.Argument(metavar="TABLE", help="The table: name or database.name.")
 _OWNER = typer.Argument(metavar="OWNER", help="The owner, as the list has it.")
 _KEEP = typer.Option("--keep", help="Leave what it has not committed as it is, for when that cannot be taken back.")
@@ -33,10 +34,11 @@ def list_(
     table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Of one table.")] = None,
     format: FormatOption = None,
 ) -> None:
-    """List the owners that hold columns: of which table, up to which epoch they have committed, and for how long still.
+    """List the owners that hold columns.
 
-    One that is expired and has uncommitted changes keeps everybody else out, until it comes back, an owner takes its
-    place, or it is released.
+    It tells of which table, up to which epoch they have committed, and for how long still. One that is expired and
+    has uncommitted changes keeps everybody else out, until it comes back, an owner takes its place, or it is
+    released.
     """
     import pyarrow as pa
 
@@ -60,10 +62,11 @@ def release(
     keep: Annotated[bool, _KEEP] = False,
     yes: YesOption = False,
 ) -> None:
-    """Forget an owner, after what it has not committed was taken back; ends with 3 if there is none of the name.
+    """Forget an owner, and take back what it has not committed.
 
-    Whoever writes in its name is told with the next put, and which epoch was committed is forgotten: a job that begins
-    under this name again begins anew. One that has let its columns go is not listed, and is forgotten as well.
+    Ends with 3 if there is none of the name. Whoever writes in its name is told with the next put, and which epoch
+    was committed is forgotten: a job that begins under this name again begins anew. One that has let its columns go
+    is not listed, and is forgotten as well.
 
     \b
     kolk lock release web.pages hourly-counts

@@ -29,6 +29,7 @@ from kolk.cli import (
     tokens,
     transactions,
 )
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import INTERRUPTED, report, say_misuse
 
@@ -60,7 +61,7 @@ class Commands(TyperGroup):
             raise typer.Exit(report(error, debug=debug)) from error
 
 
-app = typer.Typer(
+app = App(
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
@@ -13,7 +14,7 @@ from kolk.errors import PartitionExists
 if TYPE_CHECKING:
     from kolk.client.table import Table
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, make and remove the partitions of a table.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="List, make and remove the partitions of a table.")
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
 ValuesArgument = Annotated[
@@ -31,7 +32,10 @@ def list_(
     ] = True,
     format: FormatOption = None,
 ) -> None:
-    """List the partitions: when they were made, their buckets, and how many changes their logs have."""
+    """List the partitions.
+
+    It tells when they were made, their buckets, and how many changes their logs have.
+    """
     import pyarrow as pa
 
     from kolk.cli.writers import write_table

@@ -60,10 +60,11 @@ def scan(
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the whole table as it is at one moment, or the rows that --where selects.
+    """Write the rows of a table as they are at one moment.
 
-    Of a log table --limit shows the last rows. If a partition is dropped meanwhile it ends with 3, after the rows of
-    all others; and if the scan itself is lost, with what was written so far.
+    That is all of them, or those that --where selects. Of a log table --limit shows the last rows. If a partition is
+    dropped meanwhile it ends with 3, after the rows of all others; and if the scan itself is lost, with what was
+    written so far.
 
     \b
     kolk scan web.pages --limit 20

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.formats import Format, FormatOption, chosen
@@ -34,7 +35,7 @@ class _Listed(TyperGroup):
         return super().parse_args(ctx, ["list", *args] if is_bare and not ctx.resilient_parsing else args)
 
 
-app = typer.Typer(cls=_Listed, rich_markup_mode=None, help="List the open scans, and close one.")
+app = App(cls=_Listed, rich_markup_mode=None, help="List the open scans, and close one.")
 
 
 @app.command("list")

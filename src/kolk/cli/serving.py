@@ -41,7 +41,11 @@ def serve(
         bool | None, typer.Option("--allow-plaintext", help="Listen beyond this machine without TLS.")
     ] = None,
     durability: Annotated[
-        Level | None, typer.Option(help="What an acknowledged put survives: a power cut, or the process's end.")
+        Level | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="What an acknowledged put survives: machine, a power cut; process, the process's end.",
+        ),
     ] = None,
     load: Annotated[
         list[str] | None, typer.Option(metavar="MODULE", help="Import a Python module first; repeatable.")

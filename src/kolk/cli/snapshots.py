@@ -7,8 +7,7 @@ something risky. It removes none: which may go is decided by the database, by wh
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from kolk.model.snapshot import SnapshotInfo
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List the snapshots of a table, and take one.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="List the snapshots of a table, and take one.")
 
 
 @app.command("list")
@@ -45,7 +44,9 @@ def list_(common: Common, name: NameArgument, format: FormatOption = None) -> No
 @app.command()
 @connected
 def take(common: Common, name: NameArgument, format: FormatOption = None) -> None:
-    """Copy what changed since the last snapshot, as of one moment; writes the newest one of every bucket.
+    """Copy what changed since the last snapshot, as of one moment.
+
+    Writes the newest one of every bucket.
 
     \b
     kolk snapshot take web.pages

@@ -10,7 +10,7 @@ import typer
 from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.failures import Misuse
-from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.formats import DescriptionFormatOption, Format, chosen
 from kolk.cli.sizes import size_text
 
 if TYPE_CHECKING:
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 ENDS_SHOWN = 16
 
 
-def status(common: Common, format: FormatOption = None) -> None:
-    """Show version, durability, open scans, snapshots, leases, transactions, owners, tables and offsets."""
+def status(common: Common, format: DescriptionFormatOption = None) -> None:
+    """Show what a database is, and how far it has come.
+
+    That is version, durability, open scans, snapshots, leases, transactions, owners, and of each table the offsets.
+    """
     style = chosen(format)
     if style not in (Format.TABLE, Format.JSON, Format.JSONL):
         raise Misuse(f"a status is a table, json or jsonl, not {style.value}")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kolk.cli.altering import alter
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import Misuse
-from kolk.cli.formats import Format, FormatOption, chosen
+from kolk.cli.formats import DescriptionFormatOption, Format, FormatOption, chosen
 from kolk.cli.notes import note
 from kolk.cli.questions import YesOption, confirm
 from kolk.errors import TableExists, TableNotFound
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from kolk.cli.grid import Column
     from kolk.model.schema import Schema
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Make, list, describe, alter, empty and remove tables."
-)
+app = App(no_args_is_help=True, rich_markup_mode=None, help="Make, list, describe, alter, empty and remove tables.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: name or database.name.")]
 MergeEngineOption = Annotated[
@@ -121,8 +120,8 @@ def list_(common: Common, format: FormatOption = None) -> None:
 
 @app.command()
 @connected
-def describe(common: Common, name: NameArgument, format: FormatOption = None) -> None:
-    """Show a table's columns, key, options, and the offsets of its buckets."""
+def describe(common: Common, name: NameArgument, format: DescriptionFormatOption = None) -> None:
+    """Show a table's columns, key, options and offsets."""
     style = chosen(format)
     if style not in (Format.TABLE, Format.JSON, Format.JSONL):
         raise Misuse(f"a description is a table, json or jsonl, not {style.value}")

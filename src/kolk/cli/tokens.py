@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kolk.cli.commands import App
 from kolk.cli.common import folder_of, local
 from kolk.cli.durations import seconds_of
 from kolk.cli.formats import Format, FormatOption, chosen
@@ -20,7 +21,7 @@ from kolk.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from kolk.server.tokens import Tokens
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke the tokens of a server.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke the tokens of a server.")
 
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", parser=folder_of, help="The folder that the server serves.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.failures import Misuse
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kolk.client.database import Database
     from kolk.model.transaction import TransactionInfo
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List transactions, and discard what is staged.")
+app = App(no_args_is_help=True, rich_markup_mode=None, help="List transactions, and discard what is staged.")
 _HANDLE = typer.Argument(metavar="HANDLE", help="As the list has it in JSON, or its beginning.")
 _APP = typer.Option("--app", metavar="APP", help="Everything that this application has staged.")
 _DISCARD_AT_ONCE = 10_000
@@ -32,12 +33,13 @@ _DISCARD_AT_ONCE = 10_000
 @connected
 def list_(
     common: Common,
-    app_id: Annotated[str | None, typer.Option("--app", help="Of one application.")] = None,
+    app_id: Annotated[str | None, typer.Option("--app", metavar="APP", help="Of one application.")] = None,
     format: FormatOption = None,
 ) -> None:
-    """List what is staged, and the last version that each application has committed.
+    """List what is staged, and what was committed last.
 
-    One that is pending is committed, and not in all its buckets yet; `problem` says why, if it could not be finished.
+    Of what was committed that is the last version of each application. One that is pending is committed, and not in
+    all its buckets yet; `problem` says why, if it could not be finished.
     """
     import pyarrow as pa
 
@@ -58,9 +60,10 @@ def discard(
     handles: Annotated[list[str] | None, _HANDLE] = None,
     app_id: Annotated[str | None, _APP] = None,
 ) -> None:
-    """Forget what is staged and not committed; ends with 3 if there is nothing of the kind.
+    """Forget what is staged and not committed.
 
-    Whoever staged it is told when he seals or commits it. What is committed stays.
+    Ends with 3 if there is nothing of the kind. Whoever staged it is told when he seals or commits it. What is
+    committed stays.
 
     \b
     kolk tx discard --app nightly-load
