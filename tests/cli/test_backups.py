@@ -16,9 +16,9 @@ def test_a_folder_is_backed_up_and_restored(run, ok, pages, folder, tmp_path):
     restored = run("restore", tmp_path / "b", tmp_path / "restored")
 
     assert (made.exit_code, made.stdout) == (0, "")
-    assert f"{tmp_path / 'b'} is a backup of 1 tables, " in made.stderr
+    assert f"{tmp_path / 'b'} is a backup of 1 table, " in made.stderr
     assert (restored.exit_code, restored.stdout) == (0, "")
-    assert f"{tmp_path / 'restored'} is a database of 1 tables, " in restored.stderr
+    assert f"{tmp_path / 'restored'} is a database of 1 table, " in restored.stderr
     assert rows(ok("scan", pages, "--url", tmp_path / "restored")) == ["/", "/about"]
     assert rows(ok("scan", pages)) == ["/", "/about", "/new"]
 
@@ -57,4 +57,4 @@ def test_a_person_sees_a_bar(on_terminal, pages, folder, tmp_path):
 
     assert code == 0
     assert "backup" in seen
-    assert "is a backup of 1 tables" in seen
+    assert "is a backup of 1 table" in seen

@@ -37,7 +37,7 @@ def test_a_doctor_sees_that_catalog_logs_and_rows_agree(run, ok, folder, patient
     found = findings(run("doctor", folder))
 
     assert found["consistency"]["state"] == "ok"
-    assert "1 buckets, 4 frames" in found["consistency"]["found"]
+    assert "1 bucket, 4 frames" in found["consistency"]["found"]
     assert "catalog, logs and rows agree" in found["consistency"]["found"]
     assert found["owners"]["state"] == "ok"
     assert "consistency" in ok("doctor", folder, "-f", "table")
@@ -95,6 +95,6 @@ def test_a_doctor_finds_owners_that_are_gone_and_keep_others_out(folder):
         rack.clock.advance(seconds=TTL + 1)
         gone = dict(of_database(rack.db))["owners"]
 
-    assert (live.state, live.found) == ("ok", "1 hold columns, 1 of them live")
+    assert (live.state, live.found) == ("ok", "columns are held by 1 owner, 1 live")
     assert gone.state == "warn"
     assert "kolk lock release" in gone.next_step

@@ -1,6 +1,7 @@
 """A follower's place is kept by the database, listed, and dropped."""
 
 import json
+import re
 import signal
 
 from tests.cli.output import lines
@@ -51,6 +52,15 @@ def test_followers_are_listed_and_dropped(ok, run, pages):
     gone = run("follower", "drop", pages, "etl")
     assert (gone.exit_code, "no follower 'etl'" in gone.stderr) == (3, True)
     assert "there are no followers" in run("follower", "list", "-f", "table").stderr
+
+
+def test_a_list_tells_people_when_a_follower_was_here_and_when_it_expires(ok, pages):
+    ok("tail", pages, "--follower", "etl")
+
+    shown = ok("follower", "list", "-f", "table", env={"COLUMNS": "80"})
+
+    assert re.search(r" \d+ s ago +in \d+ d ", shown)
+    assert "…" not in shown
 
 
 def test_a_start_for_a_follower_that_exists_is_refused(ok, run, pages):

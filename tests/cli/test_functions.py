@@ -124,3 +124,9 @@ def test_a_module_that_is_not_there_is_an_error_that_names_it(run):
 
     assert done.exit_code == 1
     assert "kolk_no_such_module" in done.stderr
+
+
+def test_a_list_cuts_no_name_however_narrow_the_terminal_is(ok):
+    shown = ok("functions", "-f", "table", env={"COLUMNS": "60"})
+
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == [each.name for each in entries()]

@@ -11,8 +11,9 @@ import pytest
 from typer.main import get_command
 
 from kolk import errors
-from kolk.cli.durations import moment_of, seconds_of, span
+from kolk.cli.durations import from_now, moment_of, seconds_of, span
 from kolk.cli.failures import Misuse, exit_code, report
+from kolk.cli.grid import fitted
 from kolk.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,6 +204,24 @@ def test_durations_are_read_and_shown():
         seconds_of("soon")
     with pytest.raises(Misuse, match="no place to start"):
         moment_of("-999999999w", 0)
+
+
+def test_moments_are_told_from_now():
+    assert [from_now(seconds) for seconds in (-190, -0.5, 0, 518_500)] == ["3 m ago", "0 s ago", "0 s ago", "in 6 d"]
+
+
+@pytest.mark.parametrize(
+    ("natural", "room", "widths"),
+    [
+        ([30, 10, 10], 80, [30, 10, 10]),
+        ([30, 40, 40], 80, [30, 22, 22]),
+        ([70, 40], 80, [70]),
+        ([100, 40], 80, [80]),
+        ([], 80, []),
+    ],
+)
+def test_the_first_column_of_a_list_gives_way_to_nothing_but_the_edge(natural, room, widths):
+    assert fitted(natural, room, keep_first=True) == widths
 
 
 def test_the_page_of_all_settings_is_current():

@@ -205,14 +205,14 @@ def test_json_has_them_in_its_array_and_a_terminal_a_line_each(ok, upheaval):
         ["==", "day=2026-11-16"],
         ["==", "day=2026-11-16"],
     ]
-    assert shown[0].endswith("dropped, 1 changes unread")
+    assert shown[0].endswith("dropped, 1 change unread")
 
 
 def test_a_format_of_rows_alone_leaves_them_to_stderr(run, upheaval):
     done = run("tail", upheaval, "--follower", "etl", "-f", "csv")
 
     assert [row["v"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["e"]
-    assert "day=2026-11-14 was dropped, 1 changes unread" in done.stderr
+    assert "day=2026-11-14 was dropped, 1 change unread" in done.stderr
 
 
 def test_tail_goes_on_when_a_partition_is_dropped_and_says_where_it_stopped(hits, start, server):

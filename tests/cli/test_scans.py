@@ -227,9 +227,7 @@ def test_people_see_the_beginning_of_an_id_and_times_from_now(ok, run, db, pages
     none = run("scans", "-f", "table")
 
     assert shown[0].split() == ["id", "table", "principal", "state", "age", "idle", "expires", "rows", "views", "bytes"]
-    assert shown[2].split() == [
-        *(scan.id[:8], pages, "null", "shared", "0", "s", "0", "s", "in", "1", "h", "0", "1", "0")
-    ]
+    assert shown[2].split() == [*(scan.id[:8], pages, "shared", "0", "s", "0", "s", "in", "1", "h", "0", "1", "0")]
     assert shown[3].split()[-4:] == ["never", "0", "1", "0"]
     assert none.stderr == "there are no open scans\n"
 

@@ -126,6 +126,15 @@ def test_tokens_are_listed_without_secrets_and_revoked(run, ok, folder):
     assert run("token", "list", folder / "nowhere").exit_code == 3
 
 
+def test_a_list_says_nothing_where_there_is_nothing_to_say(ok, folder):
+    ok("token", "create", folder, "--name", "etl", "--allow", "*=all")
+
+    shown = ok("token", "list", folder, "-f", "table")
+
+    assert " s ago" in shown
+    assert "null" not in shown
+
+
 @pytest.mark.parametrize(
     "options", [["--allow", "web"], ["--allow", "*=everything"], ["--allow", "*=all", "--ttl", "x"]]
 )

@@ -1,6 +1,7 @@
 """Snapshots and leases as people see them: what there is, what was taken, who keeps it, and what a doctor finds."""
 
 import json
+import re
 import sqlite3
 
 from tests.cli.output import lines
@@ -31,7 +32,7 @@ def test_a_snapshot_that_is_taken_says_what_it_copied(run, ok, pages):
 
     (taken,) = lines(first.stdout)
     assert (taken["bucket"], taken["snapshot"], taken["offset"], taken["rows"]) == ("0", 1, 2, 2)
-    assert "took 1 of 1 buckets: 2 rows, copied " in first.stderr
+    assert "took 1 of 1 bucket: 2 rows, copied " in first.stderr
     assert "nothing has changed" in again.stderr
     assert lines(second.stdout)[0]["snapshot"] == 2
 

@@ -138,7 +138,7 @@ def _functions(schema: "Schema") -> dict[str, Any]:
 def _show(table: "Table", style: Any) -> None:
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     schema = table.schema
     rows = {
@@ -149,5 +149,5 @@ def _show(table: "Table", style: Any) -> None:
         "default": pa.array([column.default for column in schema.columns], pa.string()),
         "key": pa.array([name in schema.primary_key for name in schema.names], pa.bool_()),
     }
-    write_table(pa.table(rows), style)
+    write_list(pa.table(rows), style)
     note(f"{table.name} is at version {schema.id} of its schema")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kolk.cli.common import Common, connected, folder_of, local
-from kolk.cli.notes import is_watched, note
+from kolk.cli.notes import counted, is_watched, note
 from kolk.cli.rows import QuietOption
 from kolk.cli.sizes import size_text
 from kolk.runtime.clock import SystemClock
@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _told(info: "BackupInfo") -> str:
-    return f"{info.tables:,} tables, {info.files:,} files, {size_text(info.size_bytes)}"
+    return f"{counted(info.tables, 'table')}, {counted(info.files, 'file')}, {size_text(info.size_bytes)}"
 
 
 @contextmanager

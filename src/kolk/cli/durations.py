@@ -38,3 +38,8 @@ def span(seconds: float, units: int = 2) -> str:
         if count or (unit == "s" and not parts):
             parts.append(f"{count} {unit}")
     return " ".join(parts[:units])
+
+
+def from_now(seconds: float) -> str:
+    """A moment so long after now, or before it if that is negative, as people tell it: ``in 6 d``, ``3 m ago``."""
+    return f"in {span(seconds, units=1)}" if seconds > 0 else f"{span(-seconds, units=1)} ago"

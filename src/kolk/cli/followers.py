@@ -22,12 +22,11 @@ def list_(common: Common, format: FormatOption = None) -> None:
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import names_column, write_table
+    from kolk.cli.writers import moments_column, names_column, write_list
 
     style = chosen(format)
     with common.connect() as db:
         followers = db.followers()
-    moment = pa.timestamp("ms", "UTC")
     offsets = [[f"{bucket}:{offset}" for bucket, offset in each.offsets.items()] for each in followers]
     rows = {
         "table": pa.array([each.table for each in followers], pa.string()),
@@ -35,11 +34,11 @@ def list_(common: Common, format: FormatOption = None) -> None:
         "state": pa.array([each.state.value for each in followers], pa.string()),
         "lag": pa.array([each.lag for each in followers], pa.int64()),
         "pinned_bytes": pa.array([each.pinned_bytes for each in followers], pa.int64()),
-        "last_use": pa.array([each.last_use for each in followers], moment),
-        "expires": pa.array([each.expires for each in followers], moment),
+        "last_use": moments_column([each.last_use for each in followers], style),
+        "expires": moments_column([each.expires for each in followers], style),
         "offsets": names_column(offsets, style),
     }
-    write_table(pa.table(rows), style)
+    write_list(pa.table(rows), style)
     if style is Format.TABLE and not followers:
         note("there are no followers; `kolk tail TABLE --follower NAME` makes one")
 

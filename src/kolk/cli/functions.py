@@ -30,7 +30,7 @@ def functions(
     kolk functions sum listagg -f json
     kolk functions --load my_aggregates
     """
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
     from kolk.model.aggregate import canonical
     from kolk.model.function_table import entries
 
@@ -41,7 +41,7 @@ def functions(
     if style is Format.TABLE and wanted:
         _show(shown)
     elif shown:
-        write_table(_overview(shown) if style is Format.TABLE else _rows(shown, style), style)
+        write_list(_overview(shown) if style is Format.TABLE else _rows(shown, style), style)
     missing = [name for name in wanted if not any(name in (each.name, *each.aliases) for each in shown)]
     if missing:
         note(f"there is no aggregate function {', '.join(missing)}; --load MODULE shows those of a module, too")

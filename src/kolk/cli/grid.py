@@ -44,11 +44,12 @@ def stdout() -> Console:
     )
 
 
-def print_grid(columns: Sequence[Column]) -> int:
-    """Show the columns; the answer is how many there was no room for."""
+def print_grid(columns: Sequence[Column], *, keep_first: bool = False) -> int:
+    """Show the columns; the answer is how many there was no room for. ``keep_first`` is for lists: who sees a cut name
+    or id cannot use it."""
     console = stdout()
     shown = [_visible(column) for column in columns]
-    widths = fitted([_width(column) for column in shown], console.width)
+    widths = fitted([_width(column) for column in shown], console.width, keep_first=keep_first)
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold"
     )
@@ -62,8 +63,13 @@ def print_grid(columns: Sequence[Column]) -> int:
     return len(columns) - len(widths)
 
 
-def fitted(natural: Sequence[int], room: int) -> list[int]:
-    """The widths that fit: the widest columns give way first, and at last the columns at the end."""
+def fitted(natural: Sequence[int], room: int, *, keep_first: bool = False) -> list[int]:
+    """The widths that fit: the widest columns give way first, and at last the columns at the end. The first one, if it
+    is kept, gives way to nothing but the edge of the terminal."""
+    if keep_first and natural:
+        first = min(natural[0], room)
+        rest = room - first - _GAP
+        return [first, *(fitted(natural[1:], rest) if rest >= WIDTH_MIN + _GAP else [])]
     widths = list(natural)
     while len(widths) > 1 and sum(min(width, WIDTH_MIN) + _GAP for width in widths) > room:
         widths.pop()

@@ -14,7 +14,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.ids import meant, shown
-from kolk.cli.notes import note
+from kolk.cli.notes import counted, note
 from kolk.cli.sizes import size_text
 from kolk.errors import Corrupted, LeaseLost, PermissionDenied
 from kolk.runtime.clock import SystemClock
@@ -39,12 +39,12 @@ def list_(common: Common, format: FormatOption = None) -> None:
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style = chosen(format)
     with common.connect() as db:
         leases = db.leases()
-    write_table(pa.table(_for_people(leases) if style is Format.TABLE else _all(leases)), style)
+    write_list(pa.table(_for_people(leases) if style is Format.TABLE else _all(leases)), style)
     if style is Format.TABLE and not leases:
         note("there are no leases; `table.lease()` takes one")
 
@@ -58,7 +58,7 @@ def show(common: Common, id: Annotated[str, _ID], format: FormatOption = None) -
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style = chosen(format)
     with common.connect() as db:
@@ -74,7 +74,7 @@ def show(common: Common, id: Annotated[str, _ID], format: FormatOption = None) -
         "snapshot": pa.array([pin[2] for pin in pins], pa.int64()),
         "offset": pa.array([pin[3] for pin in pins], pa.int64()),
     }
-    write_table(pa.table(rows), style)
+    write_list(pa.table(rows), style)
     if style is Format.TABLE:
         note(_about(lease))
 
@@ -135,8 +135,7 @@ def _kept(lease: "LeaseInfo") -> str:
     """What is free to go now."""
     if not lease.is_readable:
         return "nobody knows what, and everything on its account"
-    snapshots = f"{lease.pins:,} snapshot{'' if lease.pins == 1 else 's'}"
-    return f"{snapshots} of {', '.join(lease.tables)}, {size_text(lease.pinned_bytes)}"
+    return f"{counted(lease.pins, 'snapshot')} of {', '.join(lease.tables)}, {size_text(lease.pinned_bytes)}"
 
 
 def _about(lease: "LeaseState") -> str:

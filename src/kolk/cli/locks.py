@@ -42,13 +42,13 @@ def list_(
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style = chosen(format)
     with common.connect() as db:
         name = None if table is None else db.table(table).name
         found = [one for one in db.locks() if name in (None, one.table)]
-    write_table(pa.table(_for_people(found) if style is Format.TABLE else _all(found)), style)
+    write_list(pa.table(_for_people(found) if style is Format.TABLE else _all(found)), style)
     if style is Format.TABLE and not found:
         note("no columns are owned; `table.writer(owner=..., columns=[...])` takes some")
 

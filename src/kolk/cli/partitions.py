@@ -38,7 +38,7 @@ def list_(
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import moments_column, write_list
 
     style = chosen(format)
     with common.connect() as db:
@@ -47,13 +47,13 @@ def list_(
         changes = _changes(table) if count else {}
     rows = {
         "partition": pa.array([each.name for each in partitions], pa.string()),
-        "created": pa.array([each.created_ms for each in partitions], pa.timestamp("ms", "UTC")),
+        "created": moments_column([each.created_ms for each in partitions], style),
         "buckets": pa.array([table.info.spec.buckets for _ in partitions], pa.int64()),
     }
     if count:
         # One that came or went between the two answers has no number.
         rows["changes"] = pa.array([changes.get(each.name) for each in partitions], pa.int64())
-    write_table(pa.table(rows), style)
+    write_list(pa.table(rows), style)
     if style is Format.TABLE and not partitions:
         note("there are no partitions; a put makes them, or `kolk partition add`")
 

@@ -191,7 +191,10 @@ class Load:
 
     def _add_place(self, error: BaseException, skipped: int) -> None:
         durable = skipped + self._done
-        error.add_note(f"{durable:,} rows are durable; go on after them with: {self._again} --skip-rows {durable}")
+        are, them = ("is", "it") if durable == 1 else ("are", "them")
+        error.add_note(
+            f"{counted(durable, 'row')} {are} durable; go on after {them} with: {self._again} --skip-rows {durable}"
+        )
         if _is_in_doubt(error):
             is_harmless = not self._table.info.is_log and _is_idempotent(self._table)
             repeat = "be put again, which is harmless" if is_harmless else "come twice; look with `kolk tail`"

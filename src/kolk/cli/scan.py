@@ -11,7 +11,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.durations import seconds_of
 from kolk.cli.failures import NOT_FOUND
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.cli.notes import is_watched, note, progress, say_error
+from kolk.cli.notes import counted, is_watched, note, progress, say_error
 from kolk.cli.rows import ColumnsOption, NameArgument, QuietOption, names_of
 from kolk.errors import InvalidArgument, KolkError
 from kolk.runtime.clock import SystemClock
@@ -129,20 +129,21 @@ def _write(rows: "Scan", style: Format, output: Path | None, most: int | None, *
                 on(done, done)
                 has_more = room < batch.num_rows
     except KolkError as error:
+        were = "was" if done == 1 else "were"
         error.add_note(
             f"{output} was not written"
             if output is not None and is_replaced(output)
             else "nothing was shown"
             if style is Format.TABLE
-            else f"the {done:,} rows before that were written; the others are missing"
+            else f"the {counted(done, 'row')} before that {were} written; the others are missing"
         )
         raise
     if quiet:
         return
     if has_more:
-        note(f"the first {done:,} rows; --limit N shows more, and -f jsonl or -o FILE all of them")
+        note(f"the first {counted(done, 'row')}; --limit N shows more, and -f jsonl or -o FILE all of them")
     if output is not None:
-        note(f"wrote {done:,} rows to {output} in {clock.monotonic() - started:.1f} s")
+        note(f"wrote {counted(done, 'row')} to {output} in {clock.monotonic() - started:.1f} s")
 
 
 def _is_seen(output: Path | None) -> bool:

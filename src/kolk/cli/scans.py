@@ -49,12 +49,12 @@ def list_(common: Common, format: FormatOption = None) -> None:
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style = chosen(format)
     with common.connect() as db:
         scans = db.scans()
-    write_table(pa.table(_for_people(scans) if style is Format.TABLE else _all(scans)), style)
+    write_list(pa.table(_for_people(scans) if style is Format.TABLE else _all(scans)), style)
     if style is Format.TABLE and not scans:
         note("there are no open scans")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.cli.notes import note
+from kolk.cli.notes import counted, note
 from kolk.cli.rows import NameArgument
 from kolk.cli.sizes import size_text
 from kolk.runtime.clock import SystemClock
@@ -31,12 +31,12 @@ def list_(common: Common, name: NameArgument, format: FormatOption = None) -> No
     Each stands for an offset of its bucket's log. Of its bytes the new ones were copied for it, and the others it
     shares with earlier ones. The newest few are kept, and those that leases or scans keep.
     """
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style = chosen(format)
     with common.connect() as db:
         found = db.table(name).snapshots()
-    write_table(_rows(found), style)
+    write_list(_rows(found, style), style)
     if style is Format.TABLE and not found:
         note(f"there are no snapshots yet; `kolk snapshot take {name}` takes one")
 
@@ -51,7 +51,7 @@ def take(common: Common, name: NameArgument, format: FormatOption = None) -> Non
     \b
     kolk snapshot take web.pages
     """
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style, clock = chosen(format), SystemClock()
     with common.connect() as db:
@@ -60,7 +60,7 @@ def take(common: Common, name: NameArgument, format: FormatOption = None) -> Non
         started = clock.monotonic()
         found = table.take_snapshot()
         seconds = clock.monotonic() - started
-    write_table(_rows(found), style)
+    write_list(_rows(found, style), style)
     note(_summary(found, [each for each in found if (each.bucket, each.id) not in before], seconds))
 
 
@@ -70,18 +70,19 @@ def take(common: Common, name: NameArgument, format: FormatOption = None) -> Non
 def _summary(found: "Sequence[SnapshotInfo]", new: "Sequence[SnapshotInfo]", seconds: float) -> str:
     """What was done, in a line."""
     if not new:
-        return f"nothing has changed since the last snapshot of all {len(found):,} buckets"
-    counted = [each.rows for each in found if each.rows is not None]
-    rows = f"{sum(counted):,} rows, " if len(counted) == len(found) else ""
+        buckets = "the bucket" if len(found) == 1 else f"all {len(found):,} buckets"
+        return f"nothing has changed since the last snapshot of {buckets}"
+    known = [each.rows for each in found if each.rows is not None]
+    rows = f"{counted(sum(known), 'row')}, " if len(known) == len(found) else ""
     copied, whole = sum(each.new_bytes for each in new), sum(each.size_bytes for each in found)
-    return (
-        f"took {len(new):,} of {len(found):,} buckets: {rows}copied {size_text(copied)} of {size_text(whole)} in"
-        f" {seconds:.1f} s"
-    )
+    taken = f"took {len(new):,} of {counted(len(found), 'bucket')}"
+    return f"{taken}: {rows}copied {size_text(copied)} of {size_text(whole)} in {seconds:.1f} s"
 
 
-def _rows(found: "Sequence[SnapshotInfo]") -> "pa.Table":
+def _rows(found: "Sequence[SnapshotInfo]", style: Format) -> "pa.Table":
     import pyarrow as pa
+
+    from kolk.cli.writers import moments_column
 
     rows: dict[str, Any] = {
         "bucket": pa.array([each.bucket for each in found], pa.string()),
@@ -89,7 +90,7 @@ def _rows(found: "Sequence[SnapshotInfo]") -> "pa.Table":
         "offset": pa.array([each.offset for each in found], pa.int64()),
         "rows": pa.array([each.rows for each in found], pa.int64()),
         "schema": pa.array([each.schema_id for each in found], pa.int64()),
-        "taken": pa.array([each.taken for each in found], pa.timestamp("ms", "UTC")),
+        "taken": moments_column([each.taken for each in found], style),
         "bytes": pa.array([each.size_bytes for each in found], pa.int64()),
         "new_bytes": pa.array([each.new_bytes for each in found], pa.int64()),
         "leases": pa.array([each.leases for each in found], pa.int64()),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kolk.cli.findings import Finding, State
+from kolk.cli.notes import counted
 from kolk.cli.sizes import size_text
 from kolk.errors import FolderInUse
 
@@ -42,8 +43,7 @@ def of_files(folder: Path, *, is_deep: bool) -> Iterator[tuple[str, Finding]]:
         steps = list(dict.fromkeys(fault.next_step for fault in faults))
         yield law.value, Finding(State.FAIL, "; ".join(fault.found for fault in faults) + more, "; ".join(steps))
     if not counts:
-        read = (
-            f"{seen.buckets:,} buckets, {seen.frames:,} frames, {size_text(size)} of logs: catalog, logs and rows agree"
-        )
+        what = f"{counted(seen.buckets, 'bucket')}, {counted(seen.frames, 'frame')}, {size_text(size)} of logs"
+        read = f"{what}: catalog, logs and rows agree"
         left = f"; without the rows of {', '.join(seen.not_compared)}" if seen.not_compared else ""
         yield "consistency", Finding(State.OK, read + left)

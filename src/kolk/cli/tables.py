@@ -12,7 +12,7 @@ from kolk.cli.commands import App
 from kolk.cli.common import Common, connected
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import DescriptionFormatOption, Format, FormatOption, chosen
-from kolk.cli.notes import note
+from kolk.cli.notes import counted, note
 from kolk.cli.questions import YesOption, confirm
 from kolk.errors import TableExists, TableNotFound
 
@@ -97,7 +97,7 @@ def list_(common: Common, format: FormatOption = None) -> None:
     """List the tables."""
     import pyarrow as pa
 
-    from kolk.cli.writers import names_column, write_table
+    from kolk.cli.writers import moments_column, names_column, write_list
 
     style = chosen(format)
     with common.connect() as db:
@@ -111,9 +111,9 @@ def list_(common: Common, format: FormatOption = None) -> None:
         "merge_engine": pa.array(
             [None if info.is_log else info.spec.options.merge_engine.value for info in infos], pa.string()
         ),
-        "created": pa.array([info.created_ms for info in infos], pa.timestamp("ms", "UTC")),
+        "created": moments_column([info.created_ms for info in infos], style),
     }
-    write_table(pa.table(rows), style)
+    write_list(pa.table(rows), style)
     if style is Format.TABLE and not infos:
         note("there are no tables; `kolk table create` makes one")
 
@@ -279,7 +279,7 @@ def _show(described: dict[str, Any]) -> None:
     )
     if len(offsets) > len(shown):
         more = f", and kolk partition list {described['name']} the partitions" if is_cut else ""
-        note(f"and {len(offsets) - len(shown):,} more buckets; -f json has them all{more}")
+        note(f"and {counted(len(offsets) - len(shown), 'more bucket')}; -f json has them all{more}")
 
 
 def _aggregates(columns: list[dict[str, Any]]) -> "list[Column]":
@@ -304,6 +304,5 @@ def _kind(described: dict[str, Any]) -> str:
     kind = f"primary key ({', '.join(key)})" if key else "log table"
     if "partition_by" not in described:
         return kind
-    count = len(described["partitions"])
     columns = ", ".join(described["partition_by"])
-    return f"{kind}, partitioned by ({columns}): {count:,} partition{'' if count == 1 else 's'}"
+    return f"{kind}, partitioned by ({columns}): {counted(len(described['partitions']), 'partition')}"

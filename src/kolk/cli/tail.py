@@ -21,7 +21,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.durations import moment_of
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
-from kolk.cli.notes import note
+from kolk.cli.notes import counted, note
 from kolk.errors import InvalidArgument
 from kolk.runtime.clock import SystemClock
 
@@ -291,7 +291,7 @@ def _told(event: "PartitionEvent") -> str:
     """What happened, in words."""
     if event.unread is None:
         return f"{event.kind.value}, and nobody knows how many of its changes were unread"
-    return f"{event.kind.value}, {event.unread:,} changes unread" if event.unread else event.kind.value
+    return f"{event.kind.value}, {counted(event.unread, 'change')} unread" if event.unread else event.kind.value
 
 
 _PAINT = {"+I": "green", "+U": "green", "-U": "yellow", "-D": "red"}

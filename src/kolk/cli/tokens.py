@@ -58,21 +58,20 @@ def list_(folder: FolderArgument, format: FormatOption = None) -> None:
     """List the tokens, without their secrets."""
     import pyarrow as pa
 
-    from kolk.cli.writers import names_column, write_table
+    from kolk.cli.writers import moments_column, names_column, write_list
 
     style = chosen(format)
     tokens = _tokens(folder).list()
     now_ms = SystemClock().now_ms()
-    moment = pa.timestamp("ms", "UTC")
     rows = {
         "id": pa.array([token.id for token in tokens], pa.string()),
         "name": pa.array([token.name for token in tokens], pa.string()),
         "state": pa.array([token.state(now_ms).value for token in tokens], pa.string()),
         "allow": names_column([[str(grant) for grant in token.grants] for token in tokens], style),
-        "created": pa.array([token.created_ms for token in tokens], moment),
-        "expires": pa.array([token.expires_ms for token in tokens], moment),
+        "created": moments_column([token.created_ms for token in tokens], style),
+        "expires": moments_column([token.expires_ms for token in tokens], style),
     }
-    write_table(pa.table(rows), style)
+    write_list(pa.table(rows), style)
     if style is Format.TABLE and not tokens:
         note("there are no tokens; whoever can reach the server may do everything")
 

@@ -15,7 +15,7 @@ from kolk.cli.durations import span
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.ids import meant
-from kolk.cli.notes import note
+from kolk.cli.notes import counted, note
 from kolk.errors import PermissionDenied, StagingGone
 from kolk.runtime.clock import SystemClock
 
@@ -43,12 +43,12 @@ def list_(
     """
     import pyarrow as pa
 
-    from kolk.cli.writers import write_table
+    from kolk.cli.writers import write_list
 
     style = chosen(format)
     with common.connect() as db:
         found = [one for one in db.transactions() if app_id is None or one.app == app_id]
-    write_table(pa.table(_for_people(found) if style is Format.TABLE else _all(found)), style)
+    write_list(pa.table(_for_people(found) if style is Format.TABLE else _all(found)), style)
     if style is Format.TABLE and not found:
         note("nothing is staged, and nothing was committed; `table.transaction(app_id, version)` begins one")
 
@@ -84,7 +84,7 @@ def discard(
         left = [one for one in db.transactions() if set(one.handles) & set(wanted)]
     rows = {one.app: one for one in (staged[handle] for handle in wanted)}
     if count:
-        note(f"discarded {count:,} handle{'' if count == 1 else 's'} of {', '.join(sorted(rows))}")
+        note(f"discarded {counted(count, 'handle')} of {', '.join(sorted(rows))}")
     if left:
         theirs = left[0]
         raise PermissionDenied(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kolk.cli.durations import span
 from kolk.cli.findings import Finding, State
+from kolk.cli.notes import counted
 from kolk.errors import FolderInUse, KolkError
 from kolk.runtime.clock import SystemClock
 
@@ -66,7 +67,9 @@ def _snapshots(db: "Database") -> Finding:
     counts = db.status()["snapshots"]
     late_seconds = _LATE_INTERVALS * counts["interval_seconds"]
     late = [table.name for table in tables if _is_late(table, newest[table.name], late_seconds)]
-    found = f"{sum(map(len, newest.values())):,} buckets of {len(tables):,} tables have one"
+    buckets = sum(map(len, newest.values()))
+    have = "has" if buckets == 1 else "have"
+    found = f"{counted(buckets, 'bucket')} of {counted(len(tables), 'table')} {have} one"
     if counts["broken"]:
         return Finding(
             State.WARN,
@@ -118,7 +121,7 @@ def _transactions(db: "Database") -> Finding:
         )
     waiting = sum(len(one.handles) for one in found)
     apps = len({one.app for one in found if one.state in ("pending", "done")})
-    return Finding(State.OK, f"{apps:,} applications have committed, {waiting:,} handles are staged")
+    return Finding(State.OK, f"{counted(apps, 'application')} committed, {counted(waiting, 'handle')} staged")
 
 
 def _owners(db: "Database") -> Finding:
@@ -130,7 +133,7 @@ def _owners(db: "Database") -> Finding:
             " columns",
             "start their jobs again; or kolk lock list, and kolk lock release TABLE OWNER",
         )
-    return Finding(State.OK, f"{counts['locks']:,} hold columns, {counts['live']:,} of them live")
+    return Finding(State.OK, f"columns are held by {counted(counts['locks'], 'owner')}, {counts['live']:,} live")
 
 
 def _names(names: list[str]) -> str:

@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -16,10 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from kolk.cli.durations import from_now
 from kolk.cli.formats import Format
 from kolk.cli.grid import Column, print_grid
 from kolk.cli.notes import note
 from kolk.cli.values import csv_lines, json_lines, texts
+from kolk.runtime.clock import SystemClock
 
 ROW_GROUP_ROWS = 122_880
 ROW_GROUP_BYTES = 128 * 2**20
@@ -171,19 +175,25 @@ class Grid:
     def close(self) -> None:
         """See ``Writer``."""
         rows = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
-        columns = [
-            Column(
-                name=field.name,
-                cells=[text for chunk in rows.column(field.name).chunks for text in texts(chunk).to_pylist()],
-                is_number=pt.is_integer(field.type) or pt.is_floating(field.type) or pt.is_decimal(field.type),
-                styles=self._styles.get(field.name),
-            )
-            for field in self._schema
-        ]
-        hidden = print_grid(columns)
+        hidden = print_grid(_columns(rows, self._styles))
         if hidden:
-            them = "columns do" if hidden > 1 else "column does"
-            note(f"{hidden} more {them} not fit; -f jsonl shows all, and get and scan choose with --columns")
+            note(f"{_unfit(hidden)}; -f jsonl shows all, and get and scan choose with --columns")
+
+
+def _columns(rows: pa.Table, styles: dict[str, dict[str, str]] | None = None) -> list[Column]:
+    return [
+        Column(
+            name=field.name,
+            cells=[text for chunk in rows.column(field.name).chunks for text in texts(chunk).to_pylist()],
+            is_number=pt.is_integer(field.type) or pt.is_floating(field.type) or pt.is_decimal(field.type),
+            styles=(styles or {}).get(field.name),
+        )
+        for field in rows.schema
+    ]
+
+
+def _unfit(hidden: int) -> str:
+    return f"{hidden} more {'columns do' if hidden > 1 else 'column does'} not fit"
 
 
 def open_writer(format: Format, schema: pa.Schema, sink: Sink) -> Writer:
@@ -247,6 +257,27 @@ def names_column(lists: Sequence[Sequence[str]], format: Format) -> pa.Array:
     if format in (Format.TABLE, Format.CSV):
         return pa.array([", ".join(names) for names in lists], pa.string())
     return pa.array([list(names) for names in lists], pa.list_(pa.string()))
+
+
+def moments_column(moments: Sequence[datetime | int | None], format: Format) -> pa.Array:
+    """A column of moments, as datetimes or in milliseconds; for people, how far they are from now."""
+    if format is not Format.TABLE:
+        return pa.array(moments, pa.timestamp("ms", "UTC"))
+    now_ms = SystemClock().now_ms()
+    stamps = [one.timestamp() * 1_000 if isinstance(one, datetime) else one for one in moments]
+    return pa.array([None if one is None else from_now((one - now_ms) / 1_000) for one in stamps], pa.string())
+
+
+def write_list(rows: pa.Table, format: Format) -> None:
+    """A list of things that are no rows of data: for people the first column, which names them, is never cut, and where
+    there is nothing to say there is nothing."""
+    if format is not Format.TABLE:
+        write_table(rows, format)
+        return
+    columns = [replace(column, cells=[cell or "" for cell in column.cells]) for column in _columns(rows)]
+    hidden = print_grid(columns, keep_first=True)
+    if hidden:
+        note(f"{_unfit(hidden)}; -f jsonl shows all")
 
 
 def write_table(rows: pa.Table, format: Format, output: Path | None = None) -> None:
