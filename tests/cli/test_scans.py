@@ -295,4 +295,4 @@ def test_the_status_counts_the_scans(ok, db, pages):
         shown = ok("status", "-f", "table")
 
     assert (found["open"], found["views"], found["opened"]) == (1, 1, 1)
-    assert "1 open with 1 views; 1 opened so far" in shown
+    assert "1 open with 1 view\n" in shown

@@ -138,8 +138,28 @@ def test_the_status_counts_snapshots_and_leases(ok, db, pages):
     assert (found["snapshots"]["taken"], found["snapshots"]["failed"]) == (1, 0)
     assert (found["leases"]["leases"], found["leases"]["pins"]) == (2, 2)
     assert found["leases"]["pinned_bytes"] == found["snapshots"]["copied_bytes"] > 0
-    assert "1 taken so far" in shown
     assert "2 live with 2 snapshots" in shown
+
+
+def test_what_was_counted_is_told_of_a_server_and_not_of_a_folder_that_was_just_opened(ok, folder, pages):
+    with kolk.start(folder) as server:
+        ok("snapshot", "take", pages, "--url", server.url)
+        of_server = ok("status", "-f", "table", "--url", server.url)
+    of_folder = ok("status", "-f", "table")
+
+    assert "every 10 m, the last in " in of_server
+    assert "; 1 taken, " in of_server
+    assert "every 10 m\n" in of_folder
+    assert "so far" not in of_folder
+
+
+def test_a_list_tells_people_how_long_ago_a_snapshot_was_taken(ok, pages):
+    ok("snapshot", "take", pages)
+
+    shown = ok("snapshot", "list", pages, "-f", "table", env={"COLUMNS": "80"})
+
+    assert re.search(r" \d+ s ago ", shown)
+    assert "…" not in shown
 
 
 def test_a_doctor_finds_a_sound_database(run, ok, pages, folder):
@@ -148,7 +168,7 @@ def test_a_doctor_finds_a_sound_database(run, ok, pages, folder):
     found = findings(run("doctor", folder))
 
     assert found["snapshots"]["state"] == "ok"
-    assert "1 buckets of 1 tables" in found["snapshots"]["found"]
+    assert "1 bucket of 1 table has one" in found["snapshots"]["found"]
     assert found["leases"]["state"] == "ok"
 
 

@@ -88,7 +88,7 @@ def test_a_status_tells_what_waits_and_what_became_of_commits(ok, table):
     shown = ok("status", "-f", "table")
 
     assert (found["committed"], found["handles"], found["pending"]) == (1, 1, 0)
-    assert "staged under 1 handles, 1 apps; 1 committed so far" in shown
+    assert "staged under 1 handle, 1 app\n" in shown
 
 
 def test_a_doctor_finds_commits_that_cannot_be_finished(run, db, table, monkeypatch):

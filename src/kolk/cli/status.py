@@ -11,6 +11,7 @@ from kolk.cli.common import Common, connected
 from kolk.cli.durations import span
 from kolk.cli.failures import Misuse
 from kolk.cli.formats import DescriptionFormatOption, Format, chosen
+from kolk.cli.notes import counted
 from kolk.cli.sizes import size_text
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def status(common: Common, format: DescriptionFormatOption = None) -> None:
     with common.connect() as db:
         found = {"target": common.target, **_about(db), "tables": _tables(db)}
     if style is Format.TABLE:
-        _show(found)
+        _show(found, has_past=common.is_remote)
     else:
         sys.stdout.write(json.dumps(found, indent=2 if style is Format.JSON else None, ensure_ascii=False) + "\n")
 
@@ -60,7 +61,7 @@ def _tables(db: "Database") -> list[dict[str, Any]]:
     return tables
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: dict[str, Any], *, has_past: bool) -> None:
     from rich.text import Text
 
     from kolk.cli.grid import Column, print_grid, stdout
@@ -68,7 +69,8 @@ def _show(found: dict[str, Any]) -> None:
     console = stdout()
     tables: list[dict[str, Any]] = found.pop("tables")
     for name, value in found.items():
-        console.print(Text.assemble((f"{name.removesuffix('_seconds'):<14}", "dim"), _for_people(name, value)))
+        told = _for_people(name, value, has_past=has_past)
+        console.print(Text.assemble((f"{name.removesuffix('_seconds'):<14}", "dim"), told))
     console.print(Text.assemble((f"{'tables':<14}", "dim"), f"{len(tables):,}"))
     if not tables:
         return
@@ -83,63 +85,74 @@ def _show(found: dict[str, Any]) -> None:
     )
 
 
-def _for_people(name: str, value: Any) -> str:
+def _for_people(name: str, value: Any, *, has_past: bool) -> str:
+    """A value in words. What a folder has counted it counts since this command opened it, which tells nobody anything;
+    only a server has a past."""
     if name == "uptime_seconds":
         return span(value)
     if name == "disk_used":
         return f"{value:.0%}"
     if name in _SHOWN:
-        return _SHOWN[name](value)
+        now, past = _SHOWN[name](value)
+        return f"{now}; {', '.join(past)} so far" if past and has_past else now
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _scans(counts: dict[str, int]) -> str:
+Told = tuple[str, list[str]]
+"""What is the case now, and what has become of others."""
+
+
+def _scans(counts: dict[str, int]) -> Told:
     """Those that are open, and what became of others, if there were any."""
-    now = f"{counts['open']:,} open" + (f" with {counts['views']:,} views" if counts["views"] else "")
-    ends = [f"{counts[end]:,} {end}" for end in ("opened", "expired", "revoked", "refused") if counts[end]]
-    return f"{now}; {', '.join(ends)} so far" if ends else now
+    now = f"{counts['open']:,} open" + (f" with {counted(counts['views'], 'view')}" if counts["views"] else "")
+    return now, _past(counts, {end: end for end in ("opened", "expired", "revoked", "refused")})
 
 
-def _snapshots(counts: dict[str, Any]) -> str:
-    """How many were taken, and what went wrong, if anything did."""
-    taken = f"{counts['taken']:,} taken so far, {size_text(counts['copied_bytes'])} copied"
-    odd = [f"{counts[name]:,} {name}" for name in ("failed", "broken") if counts.get(name)]
-    last = counts.get("last_seconds")
-    return ", ".join([taken, *odd, *([] if last is None else [f"the last in {last:.1f} s"])])
+def _snapshots(counts: dict[str, Any]) -> Told:
+    """How often they are taken, how many were, and what went wrong, if anything did."""
+    now = [f"every {span(counts['interval_seconds'])}"]
+    now += [] if counts.get("last_seconds") is None else [f"the last in {counts['last_seconds']:.1f} s"]
+    now += [f"{counts['broken']:,} broken"] if counts.get("broken") else []
+    past = [f"{counts['taken']:,} taken", f"{size_text(counts['copied_bytes'])} copied"]
+    return ", ".join(now), past + _past(counts, {"failed": "failed"})
 
 
-def _leases(counts: dict[str, Any]) -> str:
+def _leases(counts: dict[str, Any]) -> Told:
     """Those that are live, and what they keep; and what became of others, if there were any."""
     now = f"{counts['leases']:,} live"
     if counts["pins"]:
-        now += f" with {counts['pins']:,} snapshots, {size_text(counts.get('pinned_bytes', 0))}"
+        now += f" with {counted(counts['pins'], 'snapshot')}, {size_text(counts.get('pinned_bytes', 0))}"
     if counts["unreadable"]:
         now += f", {counts['unreadable']:,} unreadable"
-    words = {"expired": "expired", "unavailable": "snapshots unavailable", "renew_failures": "renewals refused"}
-    ends = [f"{counts[name]:,} {word}" for name, word in words.items() if counts[name]]
-    return f"{now}; {', '.join(ends)} so far" if ends else now
+    words = {"expired": "expired", "unavailable": "snapshot{s} unavailable", "renew_failures": "renewal{s} refused"}
+    return now, _past(counts, words)
 
 
-def _transactions(counts: dict[str, Any]) -> str:
+def _transactions(counts: dict[str, Any]) -> Told:
     """What waits, and what became of others, if there were any."""
-    now = f"{size_text(counts['staged_bytes'])} staged under {counts['handles']:,} handles, {counts['apps']:,} apps"
+    handles, apps = counted(counts["handles"], "handle"), counted(counts["apps"], "app")
+    now = f"{size_text(counts['staged_bytes'])} staged under {handles}, {apps}"
     if counts["pending"]:
         now += f", {counts['pending']:,} pending"
-    words = {"committed": "committed", "duplicates": "duplicates", "different": "with other rows", "old": "old"}
-    ends = [f"{counts[name]:,} {word}" for name, word in words.items() if counts[name]]
-    return f"{now}; {', '.join(ends)} so far" if ends else now
+    words = {"committed": "committed", "duplicates": "duplicate{s}", "different": "with other rows", "old": "old"}
+    return now, _past(counts, words)
 
 
-def _owners(counts: dict[str, Any]) -> str:
+def _owners(counts: dict[str, Any]) -> Told:
     """Who holds columns, and what became of others, if there were any."""
-    now = f"{counts['locks']:,} hold columns, {counts['live']:,} live, {counts['dirty']:,} with uncommitted changes"
-    words = {"begun": "begun", "committed": "epochs committed", "conflicts": "conflicts", "evicted": "evicted"}
-    words |= {"fenced": "puts fenced", "undone_rows": "rows taken back"}
-    ends = [f"{counts[name]:,} {word}" for name, word in words.items() if counts[name]]
-    return f"{now}; {', '.join(ends)} so far" if ends else now
+    hold = "holds" if counts["locks"] == 1 else "hold"
+    now = f"{counts['locks']:,} {hold} columns, {counts['live']:,} live, {counts['dirty']:,} with uncommitted changes"
+    words = {"begun": "begun", "committed": "epoch{s} committed", "conflicts": "conflict{s}", "evicted": "evicted"}
+    return now, _past(counts, words | {"fenced": "put{s} fenced", "undone_rows": "row{s} taken back"})
 
 
-_SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
+def _past(counts: dict[str, Any], words: dict[str, str]) -> list[str]:
+    """What has happened, of these; ``{s}`` is where a word has its plural."""
+    seen = {word: counts[name] for name, word in words.items() if counts[name]}
+    return [f"{count:,} {word.format(s='' if count == 1 else 's')}" for word, count in seen.items()]
+
+
+_SHOWN: dict[str, Callable[[dict[str, Any]], Told]] = {
     "scans": _scans,
     "snapshots": _snapshots,
     "leases": _leases,
