@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,21 @@ def test_help_comes_without_the_heavy_libraries(arguments):
 
     assert "Usage: kolk" in done.stdout
     assert done.stderr == "0 []\n"
+
+
+def test_ctrl_c_while_the_commands_are_imported_shows_no_traceback(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kolk.cli.entry import main; main()"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_the_script_begins_where_ctrl_c_is_waited_for():
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+
+    assert project["project"]["scripts"] == {"kolk": "kolk.cli.entry:main"}
 
 
 def test_the_version_is_told(start):
