@@ -104,6 +104,7 @@ def test_a_table_without_partitions_says_so(run, pages):
         done = run("partition", *arguments)
 
         assert (done.exit_code, "has no partitions" in done.stderr) == (1, True)
+        assert "--partition-by NAMES" in done.stderr
 
 
 def test_a_description_and_the_status_count_partitions(ok, hits, pages):

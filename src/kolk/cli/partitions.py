@@ -9,9 +9,10 @@ from kolk.cli.common import Common, connected
 from kolk.cli.formats import Format, FormatOption, chosen
 from kolk.cli.notes import note
 from kolk.cli.questions import YesOption, confirm
-from kolk.errors import PartitionExists
+from kolk.errors import InvalidArgument, PartitionExists
 
 if TYPE_CHECKING:
+    from kolk.client.database import Database
     from kolk.client.table import Table
 
 app = App(no_args_is_help=True, rich_markup_mode=None, help="List, make and remove the partitions of a table.")
@@ -42,7 +43,7 @@ def list_(
 
     style = chosen(format)
     with common.connect() as db:
-        table = db.table(name)
+        table = _partitioned(db, name)
         partitions = table.partitions()
         changes = _changes(table) if count else {}
     rows = {
@@ -75,7 +76,7 @@ def add(
     kolk partition add web.sales day=2026-11-15 region=eu
     """
     with common.connect() as db:
-        table = db.table(name)
+        table = _partitioned(db, name)
         try:
             made = table.add_partition("/".join(values))
         except PartitionExists as error:
@@ -101,7 +102,7 @@ def drop(
     from kolk.model.partition import parse_partition
 
     with common.connect() as db:
-        table = db.table(name)
+        table = _partitioned(db, name)
         known = [each.name for each in table.partitions()]
         partition = parse_partition(table.info.partition_columns, "/".join(values))
         if partition in known:
@@ -110,6 +111,14 @@ def drop(
             return note(f"{name} has no partition {partition}; nothing was done")
         table.drop_partition(partition, if_exists=if_exists)
         note(f"dropped {partition} of {name}")
+
+
+def _partitioned(db: "Database", name: str) -> "Table":
+    """The table; one that cannot have partitions is told of in the words of this command line."""
+    table = db.table(name)
+    if not table.info.is_partitioned:
+        raise InvalidArgument(f"{table.name} has no partitions; a table is made with them by --partition-by NAMES")
+    return table
 
 
 def _changes(table: "Table") -> dict[str, int]:
