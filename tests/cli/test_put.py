@@ -131,6 +131,7 @@ def test_columns_of_keys_in_a_file_are_cleared_and_told_as_such(run, ok, pages):
         ("json", '{"page": "/a"}\n{oops\n', "line 2 is not JSON"),
         ("json", "[1]\n", "line 1: write one JSON object per line"),
         ("json", '[\n{"page": "/a"}\n]\n', "it looks like a JSON array"),
+        ("json", '[{"page": "/a"}]\n', "write one object per line, as -f jsonl does"),
         ("parquet", "PAR1 but no more", "stdin cannot be read as parquet"),
         ("arrow", "nothing of the kind", "stdin cannot be read as arrow"),
     ],
@@ -247,4 +248,4 @@ def test_a_line_that_never_ends_is_not_read_to_its_end(run, pages, monkeypatch):
     done = run("put", pages, "-i", "json", input="[" + '{"page": "/", "pv": 1},' * 100)
 
     assert done.exit_code == 1
-    assert "line 1 has more than 1,000 bytes; it looks like a JSON array: write one object per line" in done.stderr
+    assert "line 1 has more than 1,000 bytes; it looks like a JSON array, as -f json writes it" in done.stderr

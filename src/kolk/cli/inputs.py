@@ -39,6 +39,7 @@ LINES_AT_ONCE = 10_000
 LINE_BYTES_MAX = 64 * 2**20
 """Of JSON: a row of 4 MiB, however it is escaped, is shorter."""
 _PARQUET_ROWS_AT_ONCE = 65_536
+_ARRAY_HINT = "; it looks like a JSON array, as -f json writes it: write one object per line, as -f jsonl does"
 
 
 class InputFormat(StrEnum):
@@ -188,7 +189,7 @@ class Source:
         for number, line in enumerate(iter(partial(self._file.readline, LINE_BYTES_MAX + 1), b""), 1):
             if not line.strip():
                 continue
-            hint = "; it looks like a JSON array: write one object per line" if line.startswith(b"[") else ""
+            hint = _ARRAY_HINT if line.startswith(b"[") else ""
             if len(line) > LINE_BYTES_MAX:
                 raise InvalidRows(f"{self.name}, line {number:,} has more than {LINE_BYTES_MAX:,} bytes{hint}")
             try:
@@ -196,7 +197,7 @@ class Source:
             except msgspec.DecodeError as error:
                 raise InvalidRows(f"{self.name}, line {number:,} is not JSON: {error}{hint}") from error
             if not isinstance(one, dict):
-                raise InvalidRows(f"{self.name}, line {number:,}: write one JSON object per line, one row each")
+                raise InvalidRows(f"{self.name}, line {number:,}: write one JSON object per line, one row each{hint}")
             objects.append(one)
             size += len(line)
             if len(objects) == LINES_AT_ONCE or size >= BLOCK_BYTES:

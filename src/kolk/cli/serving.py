@@ -28,7 +28,8 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="For clients.  [default: 127.0.0.1:9123]")
     ] = None,
     http_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="For health and metrics; -1 for none.  [default: 9124]")
+        int | None,
+        typer.Option(metavar="PORT", help="For health and metrics; 0 for a free one, -1 for none.  [default: 9124]"),
     ] = None,
     tls_cert: Annotated[
         str | None, typer.Option(metavar="FILE", help="Certificate chain; encrypts everything.")
