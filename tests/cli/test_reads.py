@@ -127,13 +127,6 @@ def test_large_rows_make_row_groups_of_a_few(tmp_path, monkeypatch):
     assert pq.read_table(file)["n"].to_pylist() == [0, 1, 2]
 
 
-def test_a_file_in_a_folder_that_is_not_there_is_an_error(run, pages, tmp_path):
-    done = run("scan", pages, "-o", tmp_path / "nowhere" / "pages.csv")
-
-    assert done.exit_code == 1
-    assert "No such file or directory" in done.stderr
-
-
 def test_a_table_for_people_has_numbers_to_the_right_and_nulls(ok, pages):
     lines = ok("scan", pages, "-f", "table").splitlines()
 
@@ -233,3 +226,44 @@ def test_a_log_table_is_read_with_tail(run, ok, command):
 
     assert done.exit_code == 1
     assert "kolk tail events" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("/nope", "there is no row of the key '/nope'\n"),
+        ("page=/a b", "there is no row of the key 'page=/a b'; with one key column the value stands alone: '/a b'\n"),
+    ],
+)
+def test_the_key_that_was_looked_for_in_vain_is_named(run, pages, key, said):
+    done = run("get", pages, key)
+
+    assert (done.exit_code, done.stderr) == (3, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "said"),
+    [
+        ("p.csv.gz", ["-f", "csv"], "Kolk does not compress; leave -o out and write ... -f csv | gzip > "),
+        ("p.jsonl.gz", [], "-f jsonl | gzip > "),
+        ("nodir/p.csv", [], "there is no folder "),
+    ],
+)
+def test_a_file_that_cannot_be_written_as_it_is_named_is_a_usage_error(run, pages, tmp_path, name, format, said):
+    done = run("scan", pages, "-o", tmp_path / name, *format)
+
+    assert done.exit_code == 2
+    assert f"-o {tmp_path / name}: " in done.stderr
+    assert said in done.stderr
+    assert ".partial" not in done.stderr
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_told_of_by_its_own_name(run, pages, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+
+    done = run("scan", pages, "-o", tmp_path / "locked" / "p.csv")
+
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[0].endswith("/locked/p.csv")

@@ -54,6 +54,7 @@ _ENDINGS = {
 def chosen(given: Format | None, output: Path | None = None) -> Format:
     """The format that was given, or fits the file's name, or else the one for whoever reads stdout."""
     if output is not None:
+        _check_output(output, given)
         format = given or _ENDINGS.get(output.suffix.lower())
         if format is None or format is Format.TABLE:
             raise Misuse(f"-o {output}: say which format with -f json, jsonl, csv, arrow or parquet")
@@ -62,3 +63,12 @@ def chosen(given: Format | None, output: Path | None = None) -> Format:
     if is_seen and given is not None and given in (Format.ARROW, Format.PARQUET):
         raise Misuse(f"{given.value} is not for the eye; write it to a file with -o FILE, or into a pipe")
     return given or (Format.TABLE if is_seen else Format.JSONL)
+
+
+def _check_output(output: Path, given: Format | None) -> None:
+    """Refuse a file that cannot be, before anything is read for it."""
+    if output.suffix.lower() == ".gz":  # `kolk put` goes by the ending, too, and would find that it is not packed
+        format = given or _ENDINGS.get(Path(output.stem).suffix.lower()) or Format.CSV
+        raise Misuse(f"-o {output}: Kolk does not compress; leave -o out and write ... -f {format} | gzip > {output}")
+    if not output.parent.is_dir():
+        raise Misuse(f"-o {output}: there is no folder {output.parent}")

@@ -26,6 +26,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table: n
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="NAMES", help="Show only these, such as page,pv.")
 ]
+_KEY_HELP = 'The value alone; of a key of several columns a=1,b=2, or {"a": 1, "b": 2}.'
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
 
 
@@ -204,7 +205,7 @@ class Load:
 def get(
     common: Common,
     name: NameArgument,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY", help='A value, a=1,b=2, or {"a": 1, "b": 2}.')],
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help=_KEY_HELP)],
     columns: ColumnsOption = None,
     format: FormatOption = None,
 ) -> None:
@@ -224,9 +225,8 @@ def get(
         found = table.get(key_table(keys, table.schema), names_of(columns))
     if found.num_rows:
         write_table(found, style)
-    missing = len(keys) - found.num_rows
-    if missing:
-        note(f"{missing} of {len(keys)} keys have no row" if len(keys) > 1 else "there is no row of this key")
+    if found.num_rows < len(keys):
+        note(_missing(keys, len(keys) - found.num_rows, table.schema.primary_key))
     if not found.num_rows:
         raise typer.Exit(NOT_FOUND)
 
@@ -248,6 +248,15 @@ def names_of(text: str | None) -> list[str] | None:
 def _need_key(table: "Table") -> None:
     if table.info.is_log:
         raise InvalidArgument(f"{table.name} is a log table; read it with: kolk tail {table.name} --from earliest")
+
+
+def _missing(keys: Sequence[str], count: int, names: Sequence[str]) -> str:
+    """What was not found, and what may be the reason."""
+    told = f"{count} of {len(keys)} keys have no row" if len(keys) > 1 else f"there is no row of the key {keys[0]!r}"
+    named = next((key for key in keys if len(names) == 1 and key.startswith(f"{names[0]}=")), None)
+    if named is None:
+        return told
+    return f"{told}; with one key column the value stands alone: {shlex.quote(named.removeprefix(f'{names[0]}='))}"
 
 
 def _is_idempotent(table: "Table") -> bool:

@@ -233,11 +233,19 @@ def writing(format: Format, schema: pa.Schema, output: Path | None = None) -> It
     output = output.resolve()  # so that a link stays one, to the new file
     partial = output.with_name(output.name + ".partial")
     try:
-        with partial.open("wb") as file, _writing_to(file, format, schema) as writer:
+        with _opened(partial, output) as file, _writing_to(file, format, schema) as writer:
             yield writer
         os.replace(partial, output)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _opened(partial: Path, output: Path) -> BinaryIO:
+    """The file beside the one that is wanted; what is wrong is told of the name that somebody has written."""
+    try:
+        return partial.open("wb")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(output)) from error
 
 
 @contextmanager
