@@ -63,7 +63,7 @@ def test_what_cannot_be_is_an_error_and_changes_nothing(run, ok, pages):
         (("web.pages", "--rename", "pv"), "--rename pv=views"),
         (("web.pages", "--drop", "pv", "--ddl", "ALTER TABLE t DROP COLUMN x"), "says everything"),
         (("--ddl", "DROP TABLE web.pages"), "not ALTER TABLE"),
-        (("web.pages", "--add", "x int nonsense"), "expected"),
+        (("web.pages", "--add", "x int nonsense"), "there is no aggregate function 'nonsense'"),
         (("web.pages", "--move", "pv somewhere"), "FIRST or AFTER"),
     ],
 )
