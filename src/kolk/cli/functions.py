@@ -42,6 +42,8 @@ def functions(
         _show(shown)
     elif shown:
         write_list(_overview(shown) if style is Format.TABLE else _rows(shown, style), style)
+        if style is Format.TABLE:
+            note("`kolk functions NAME` shows the parameters of one, whether it takes back, and more")
     missing = [name for name in wanted if not any(name in (each.name, *each.aliases) for each in shown)]
     if missing:
         note(f"there is no aggregate function {', '.join(missing)}; --load MODULE shows those of a module, too")
@@ -49,7 +51,7 @@ def functions(
 
 
 def _overview(entries: "list[Entry]") -> "pa.Table":
-    """What fits a terminal."""
+    """What fits a terminal; of each by itself there is more to show."""
     import pyarrow as pa
 
     from kolk.model.function_table import types_text
@@ -59,9 +61,6 @@ def _overview(entries: "list[Entry]") -> "pa.Table":
             "name": [each.name for each in entries],
             "types": [types_text(each.types) for each in entries],
             "summary": [each.summary for each in entries],
-            "retract": [each.retract.partition(",")[0] for each in entries],
-            "idempotent": ["yes" if each.idempotent else "no" for each in entries],
-            "parameters": [", ".join(one.name for one in each.parameters) for each in entries],
         }
     )
 
