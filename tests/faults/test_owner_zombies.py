@@ -22,7 +22,8 @@ from tests.spec.replica import replayed
 import kolk
 from kolk.errors import ColumnLockConflict
 
-TTL = 3.0
+TTL, LONG_TTL = 3.0, 60.0
+"""One that runs out soon, and one that does not, on however busy a machine."""
 KILLS = 12 if IS_FULL else 3
 SEED = 20_261_125
 REFUSED = {"Fenced", "LockExpired", "OwnerRolledBack", "PartialPut"}
@@ -51,8 +52,8 @@ def table(url):
 class Client:
     """A process of ``tests.faults.owner_client``."""
 
-    def __init__(self, url):
-        command = [sys.executable, "-m", "tests.faults.owner_client", url, str(TTL)]
+    def __init__(self, url, ttl):
+        command = [sys.executable, "-m", "tests.faults.owner_client", url, str(ttl)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         self.words = []
 
@@ -76,8 +77,8 @@ class Client:
 
 
 @contextmanager
-def client(url):
-    started = Client(url)
+def client(url, ttl=TTL):
+    started = Client(url, ttl)
     try:
         yield started
     finally:
@@ -131,7 +132,7 @@ def test_a_zombie_whose_columns_another_owner_has_taken_writes_no_more(url, tabl
 
 def test_a_zombie_in_whose_name_another_goes_on_writes_no_more(url, table):
     """The same owner, begun elsewhere: nobody waits for the time of the first to run out."""
-    with client(url) as zombie:
+    with client(url, LONG_TTL) as zombie:
         zombie.wait_for(2 * PARTS + 2)
         zombie.stop()
         heir = table.writer("job", ["pv"])
@@ -168,7 +169,7 @@ def test_what_a_writer_that_is_killed_has_not_committed_is_taken_back_by_the_nex
     rng = random.Random(SEED)
     epochs = 0
     for _ in range(KILLS):
-        with client(url) as writer:
+        with client(url, LONG_TTL) as writer:
             writer.wait_for(rng.randint(1, 12))
             with pytest.raises(subprocess.TimeoutExpired):
                 writer.process.wait(rng.uniform(0, 0.05))
