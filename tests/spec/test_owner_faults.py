@@ -1,6 +1,7 @@
 """Owners on a disk that fails: what stops, what goes on, and what nobody may take for done."""
 
 import errno
+from contextlib import contextmanager
 
 import pytest
 from tests.spec.owned import TTL, Rack
@@ -84,6 +85,15 @@ def test_h23_a_bucket_that_has_stopped_keeps_the_columns_and_nobody_from_other_o
     t.check(every(pv=1) | {keys[0]: {"pv": 1, "title": "x"}})
 
 
+@contextmanager
+def broken_off(rack):
+    """The disk is full for one of the two buckets while something is taken back, so it ends in the middle."""
+    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
+    with pytest.raises(DiskFull):
+        yield
+    rack.disk.heal()
+
+
 def half_written(rack):
     """A table whose owner has committed an epoch, and written another one to both buckets; its time is up."""
     t = rack.create()
@@ -98,10 +108,8 @@ def test_h23_h24_an_eviction_that_was_broken_off_is_told_to_who_resumes(rack):
     """One bucket is taken back and the other is not: the epoch must not be taken for whole."""
     t, _ = half_written(rack)
     rack.clock.advance(seconds=TTL)
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         t.begin("b")
-    rack.disk.heal()
 
     with pytest.raises(OwnerRolledBack):
         t.begin(resume_epoch=1)
@@ -117,10 +125,8 @@ def test_h23_after_a_restart_nobody_waits_for_an_owner_whose_eviction_was_broken
     """A restart gives owners one more time, but not one whose fence nobody has."""
     t, _ = half_written(rack)
     rack.clock.advance(seconds=TTL)
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         t.begin("b")
-    rack.disk.heal()
     rack.reopen()
 
     t.begin("b")
@@ -138,10 +144,8 @@ def test_h34_after_a_restart_no_task_goes_on_in_a_run_that_was_half_taken_back(r
     a = t.begin(attempt="run")
     a.put(every(pv=10), 1)
     rack.clock.advance(seconds=TTL if by == "another owner" else 0)
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         t.begin("b") if by == "another owner" else a.rest()
-    rack.disk.heal()
     rack.reopen()
 
     with pytest.raises(Fenced):
@@ -182,10 +186,8 @@ def test_h23_an_owner_that_was_taken_back_is_not_forgotten_before_it_has_begun_a
 def test_h24_a_begin_that_was_broken_off_is_told_to_who_resumes(rack):
     """It had begun to take the epoch back that somebody takes for finished later."""
     t, _ = half_written(rack)
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         t.begin()
-    rack.disk.heal()
 
     with pytest.raises(OwnerRolledBack):
         t.begin(resume_epoch=1)
@@ -198,10 +200,8 @@ def test_h24_a_resumption_that_was_broken_off_can_be_made_again(rack):
     """What is taken back is only what came after the epoch that it resumes at."""
     t, a = half_written(rack)
     a.put(every(pv=100), 2)
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         t.begin(resume_epoch=1)
-    rack.disk.heal()
 
     assert t.begin(resume_epoch=1).record.committed == 1
     t.check(every(pv=11))
@@ -211,10 +211,8 @@ def test_h23_a_leaving_that_was_broken_off_is_finished_when_it_is_tried_again(ra
     """A client that tries again by itself has the fence that it had."""
     t, a = half_written(rack)
     for _ in range(2):
-        rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-        with pytest.raises(DiskFull):
+        with broken_off(rack):
             a.rest()
-        rack.disk.heal()
 
     a.rest()
 
@@ -229,10 +227,8 @@ def test_h23_a_writer_whose_end_failed_can_be_closed_again(rack):
     t = rack.create()
     w = t.table.writer("a", ["pv"])
     w.put([{"k": key, "pv": 1} for key in KEYS])
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         w.close()
-    rack.disk.heal()
 
     w.close()
     w.close()
@@ -244,10 +240,8 @@ def test_h23_a_writer_whose_end_failed_can_be_closed_again(rack):
 def test_h20_a_writer_before_a_broken_begin_does_not_release_what_was_committed(rack):
     """Its successor has the next fence, though nobody was told: forgotten, what it has committed would count twice."""
     t, old = half_written(rack)
-    rack.disk.fail_always(Call.WRITE, errno.ENOSPC, within="/1/0/1/log")
-    with pytest.raises(DiskFull):
+    with broken_off(rack):
         t.begin()
-    rack.disk.heal()
 
     assert not t.service.release_owner(t.table.info.id, "a", old.record.fence)
 
